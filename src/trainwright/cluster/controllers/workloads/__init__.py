@@ -1,1 +1,1 @@
-"""The controllers of Deployments, ReplicaSets and Jobs. The modules named `…_plan` decide and do no I/O."""
+"""The controllers of Deployments, ReplicaSets, StatefulSets, DaemonSets, Jobs and CronJobs."""

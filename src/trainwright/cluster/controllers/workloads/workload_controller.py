@@ -10,16 +10,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 
 from trainwright.cluster.controllers.scheduler_filters import SchedulableNode
-from trainwright.cluster.controllers.workloads.cronjob_controller import CronJobController
-from trainwright.cluster.controllers.workloads.daemonset_controller import DaemonSetController
-from trainwright.cluster.controllers.workloads.deployment_controller import DeploymentController
-from trainwright.cluster.controllers.workloads.job_controller import JobController
-from trainwright.cluster.controllers.workloads.job_pods import is_tracked
-from trainwright.cluster.controllers.workloads.owned_pods import selector_of
-from trainwright.cluster.controllers.workloads.pod_control import PodControl
-from trainwright.cluster.controllers.workloads.replicaset_controller import ReplicaSetController
-from trainwright.cluster.controllers.workloads.statefulset_controller import COMPONENT as STATEFUL_COMPONENT
-from trainwright.cluster.controllers.workloads.statefulset_controller import StatefulSetController
+from trainwright.cluster.controllers.workloads.plans.job_pods import is_tracked
+from trainwright.cluster.controllers.workloads.plans.owned_pods import selector_of
+from trainwright.cluster.controllers.workloads.reconcile.cronjob_controller import CronJobController
+from trainwright.cluster.controllers.workloads.reconcile.daemonset_controller import DaemonSetController
+from trainwright.cluster.controllers.workloads.reconcile.deployment_controller import DeploymentController
+from trainwright.cluster.controllers.workloads.reconcile.job_controller import JobController
+from trainwright.cluster.controllers.workloads.reconcile.pod_control import PodControl
+from trainwright.cluster.controllers.workloads.reconcile.replicaset_controller import ReplicaSetController
+from trainwright.cluster.controllers.workloads.reconcile.statefulset_controller import COMPONENT as STATEFUL_COMPONENT
+from trainwright.cluster.controllers.workloads.reconcile.statefulset_controller import StatefulSetController
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.errors import Conflict
 from trainwright.kube.controller.controller import Controller

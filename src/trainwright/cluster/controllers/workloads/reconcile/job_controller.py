@@ -4,11 +4,11 @@ import asyncio
 from collections.abc import Callable, Sequence
 from datetime import datetime
 
-from trainwright.cluster.controllers.workloads.job_plan import JobPlan, is_finished, plan_job
-from trainwright.cluster.controllers.workloads.job_pods import FINALIZER, Backoff, is_tracked
-from trainwright.cluster.controllers.workloads.owned_pods import claim_pods
-from trainwright.cluster.controllers.workloads.pod_control import PodControl
-from trainwright.cluster.controllers.workloads.reconciling import requeue_after
+from trainwright.cluster.controllers.workloads.plans.job_plan import JobPlan, is_finished, plan_job
+from trainwright.cluster.controllers.workloads.plans.job_pods import FINALIZER, Backoff, is_tracked
+from trainwright.cluster.controllers.workloads.plans.owned_pods import claim_pods
+from trainwright.cluster.controllers.workloads.reconcile.pod_control import PodControl
+from trainwright.cluster.controllers.workloads.reconcile.shared_steps import requeue_after
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.errors import NotFound
 from trainwright.kube.controller.event_recorder import EventRecorder

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainwright.cluster.controllers.workloads.job_plan import JobPlan, is_finished, plan_job
-from trainwright.cluster.controllers.workloads.job_pods import FINALIZER, Backoff, format_indexes, read_indexes
+from trainwright.cluster.controllers.workloads.plans.job_plan import JobPlan, is_finished, plan_job
+from trainwright.cluster.controllers.workloads.plans.job_pods import FINALIZER, Backoff, format_indexes, read_indexes
 from trainwright.objects import Object, copied
 from trainwright.objects.conditions import find_condition
 from trainwright.objects.kinds.pods import Pod

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from trainwright.cluster.controllers.workloads.job_pods import (
+from trainwright.cluster.controllers.workloads.plans.job_pods import (
     FINALIZER,
     IGNORED_INDEX_FAILURES,
     INDEX,
@@ -26,9 +26,9 @@ from trainwright.cluster.controllers.workloads.job_pods import (
     read_indexes,
     replaces_failed_only,
 )
-from trainwright.cluster.controllers.workloads.owned_pods import is_active, is_ready
-from trainwright.cluster.controllers.workloads.pod_control import render_pod
-from trainwright.cluster.controllers.workloads.replicaset_plan import BURST, deletion_order
+from trainwright.cluster.controllers.workloads.plans.owned_pods import is_active, is_ready
+from trainwright.cluster.controllers.workloads.plans.pod_template import render_pod
+from trainwright.cluster.controllers.workloads.plans.replicaset_plan import BURST, deletion_order
 from trainwright.objects import Object, copied
 from trainwright.objects.conditions import find_condition, is_condition_true
 from trainwright.objects.kinds.pods import Pod

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 
-from trainwright.cluster.controllers.workloads.template_hash import same_template, template_hash
+from trainwright.cluster.controllers.workloads.plans.pod_template import same_template, template_hash
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.errors import AlreadyExists, NotFound
 from trainwright.objects import Object, copied
@@ -11,8 +11,7 @@ from trainwright.objects.metadata import controller_reference
 from trainwright.objects.resources import CONTROLLER_REVISIONS
 
 HASH = "controller.kubernetes.io/hash"
-REVISION_HASH = "controller-revision-hash"
-"""A label of pods."""
+"""A label of ControllerRevisions."""
 
 
 def template_of(revision: Object) -> Object:

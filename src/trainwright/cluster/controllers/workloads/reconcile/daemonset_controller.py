@@ -4,16 +4,17 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 
 from trainwright.cluster.controllers.scheduler_filters import SchedulableNode
-from trainwright.cluster.controllers.workloads.daemonset_plan import (
+from trainwright.cluster.controllers.workloads.plans.daemonset_plan import (
     daemon_set_status,
     eligible_nodes,
     plan_daemon_set,
     rendered_pod,
 )
-from trainwright.cluster.controllers.workloads.owned_pods import available_at, claim_pods, is_active
-from trainwright.cluster.controllers.workloads.pod_control import PodControl
-from trainwright.cluster.controllers.workloads.reconciling import requeue_after, write_status
-from trainwright.cluster.controllers.workloads.revisions import HASH, REVISION_HASH, RevisionHistory
+from trainwright.cluster.controllers.workloads.plans.owned_pods import available_at, claim_pods, is_active
+from trainwright.cluster.controllers.workloads.plans.pod_template import REVISION_HASH
+from trainwright.cluster.controllers.workloads.reconcile.pod_control import PodControl
+from trainwright.cluster.controllers.workloads.reconcile.revision_history import HASH, RevisionHistory
+from trainwright.cluster.controllers.workloads.reconcile.shared_steps import requeue_after, write_status
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.controller.outcome import Outcome, Retry
 from trainwright.kube.controller.store import Store

@@ -1,13 +1,30 @@
-"""The hash that names the ReplicaSet of a pod template, and the comparison of templates."""
+"""Pod templates: their pods, the hash that names a ReplicaSet or revision, and when two templates are the same."""
 
 from typing import Any
 
 import msgspec
 
-from trainwright.objects import Object
+from trainwright.objects import Object, copied
+from trainwright.objects.metadata import controller_reference
 
 _ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 _HASH_LABEL = "pod-template-hash"
+REVISION_HASH = "controller-revision-hash"
+"""A label of the pods of StatefulSets and DaemonSets."""
+_FROM_TEMPLATE = ("labels", "annotations", "finalizers")
+
+
+def render_pod(owner: Object, template: Object, **metadata: Any) -> Object:
+    """A pod of the template. `metadata` is added to the template's; maps are merged."""
+    own = owner["metadata"]
+    merged: Object = {
+        key: copied(value) for key, value in template["metadata"].items() if key in _FROM_TEMPLATE and value
+    }
+    merged |= {"namespace": own["namespace"], "ownerReferences": [controller_reference(owner)]}
+    merged.setdefault("generateName", f"{own['name']}-")
+    for key, value in metadata.items():
+        merged[key] = {**(merged.get(key) or {}), **value} if isinstance(value, dict) else value
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": merged, "spec": copied(template["spec"])}
 
 
 def template_hash(template: Object, collisions: int | None) -> str:

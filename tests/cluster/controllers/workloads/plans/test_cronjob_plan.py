@@ -3,7 +3,7 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from trainwright.cluster.controllers.workloads.cronjob_plan import plan_cron_job
+from trainwright.cluster.controllers.workloads.plans.cronjob_plan import plan_cron_job
 from trainwright.objects import Object
 from trainwright.objects.times import format_time
 

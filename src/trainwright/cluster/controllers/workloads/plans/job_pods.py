@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from trainwright.cluster.controllers.workloads.owned_pods import ready_condition
+from trainwright.cluster.controllers.workloads.plans.owned_pods import ready_condition
 from trainwright.objects import Object
 from trainwright.objects.kinds.pods import ContainerStatus, Pod
 from trainwright.objects.times import parse_time

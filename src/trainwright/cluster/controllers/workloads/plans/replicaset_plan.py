@@ -4,7 +4,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from trainwright.cluster.controllers.workloads.owned_pods import available_at, is_active, is_ready, ready_condition
+from trainwright.cluster.controllers.workloads.plans.owned_pods import (
+    available_at,
+    is_active,
+    is_ready,
+    ready_condition,
+)
 from trainwright.objects import Object
 from trainwright.objects.kinds.pods import Pod
 from trainwright.objects.times import format_time, unix_seconds

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from fractions import Fraction
 
-from trainwright.cluster.controllers.workloads.deployment_status import (
+from trainwright.cluster.controllers.workloads.plans.deployment_status import (
     TIMED_OUT,
     deployment_status,
     has_progress_deadline,
@@ -18,13 +18,13 @@ from trainwright.cluster.controllers.workloads.deployment_status import (
     rollout_status,
     set_condition,
 )
-from trainwright.cluster.controllers.workloads.rollout_sizes import (
+from trainwright.cluster.controllers.workloads.plans.pod_template import same_template, template_hash
+from trainwright.cluster.controllers.workloads.plans.rollout_sizes import (
     max_surge,
     max_unavailable,
     new_set_size,
     replicas_of,
 )
-from trainwright.cluster.controllers.workloads.template_hash import same_template, template_hash
 from trainwright.objects import Object, copied
 from trainwright.objects.conditions import find_condition
 from trainwright.objects.metadata import controller_reference

@@ -4,11 +4,9 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import datetime
 
-from trainwright.cluster.controllers.workloads.owned_pods import claim_pods
-from trainwright.cluster.controllers.workloads.pod_control import PodControl
-from trainwright.cluster.controllers.workloads.reconciling import requeue_after, write_status
-from trainwright.cluster.controllers.workloads.revisions import REVISION_HASH, RevisionHistory, template_of
-from trainwright.cluster.controllers.workloads.statefulset_plan import (
+from trainwright.cluster.controllers.workloads.plans.owned_pods import claim_pods
+from trainwright.cluster.controllers.workloads.plans.pod_template import REVISION_HASH
+from trainwright.cluster.controllers.workloads.plans.statefulset_plan import (
     Revisions,
     ordinal_of,
     plan_stateful_set,
@@ -16,6 +14,9 @@ from trainwright.cluster.controllers.workloads.statefulset_plan import (
     rendered_pod,
     stateful_set_status,
 )
+from trainwright.cluster.controllers.workloads.reconcile.pod_control import PodControl
+from trainwright.cluster.controllers.workloads.reconcile.revision_history import RevisionHistory, template_of
+from trainwright.cluster.controllers.workloads.reconcile.shared_steps import requeue_after, write_status
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.errors import AlreadyExists
 from trainwright.kube.controller.event_recorder import EventRecorder

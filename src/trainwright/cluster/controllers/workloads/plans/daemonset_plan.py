@@ -12,10 +12,9 @@ from trainwright.cluster.controllers.scheduler_filters import (
     SchedulablePodSpec,
     accepts_daemon,
 )
-from trainwright.cluster.controllers.workloads.owned_pods import available_at, is_active, is_ready
-from trainwright.cluster.controllers.workloads.pod_control import render_pod
-from trainwright.cluster.controllers.workloads.revisions import REVISION_HASH
-from trainwright.cluster.controllers.workloads.rollout_sizes import scaled
+from trainwright.cluster.controllers.workloads.plans.owned_pods import available_at, is_active, is_ready
+from trainwright.cluster.controllers.workloads.plans.pod_template import REVISION_HASH, render_pod
+from trainwright.cluster.controllers.workloads.plans.rollout_sizes import scaled
 from trainwright.objects import Object
 from trainwright.objects.kinds.pods import Pod
 from trainwright.objects.metadata import ObjectMeta

@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import datetime
 
-from trainwright.cluster.controllers.workloads.cronjob_plan import plan_cron_job, reference_to
-from trainwright.cluster.controllers.workloads.reconciling import requeue_after, write_status
+from trainwright.cluster.controllers.workloads.plans.cronjob_plan import plan_cron_job, reference_to
+from trainwright.cluster.controllers.workloads.reconcile.shared_steps import requeue_after, write_status
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.errors import AlreadyExists, ApiError, NotFound
 from trainwright.kube.controller.event_recorder import EventRecorder

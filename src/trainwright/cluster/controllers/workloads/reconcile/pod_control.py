@@ -2,17 +2,16 @@
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any
 
 import msgspec
 
-from trainwright.cluster.controllers.workloads.owned_pods import Claim, claim_pods
+from trainwright.cluster.controllers.workloads.plans.owned_pods import Claim, claim_pods
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.errors import ApiError, Conflict, NotFound, Unreachable
 from trainwright.kube.client.requests import PatchKind
 from trainwright.kube.controller.event_recorder import EventRecorder
 from trainwright.kube.controller.store import Store
-from trainwright.objects import Object, copied
+from trainwright.objects import Object
 from trainwright.objects.kinds.pods import Pod, read_pod
 from trainwright.objects.metadata import controller_reference
 from trainwright.objects.resources import PODS
@@ -144,22 +143,6 @@ class PodControl:
 
     def _record(self, owner: Object, type_: str, reason: str, message: str) -> None:
         self._recorder.record(owner, type_, reason, message, component=self._component)
-
-
-def render_pod(owner: Object, template: Object, **metadata: Any) -> Object:
-    """A pod of the template. `metadata` is added to the template's; maps are merged."""
-    own = owner["metadata"]
-    merged: Object = {
-        key: copied(value) for key, value in template["metadata"].items() if key in _FROM_TEMPLATE and value
-    }
-    merged |= {"namespace": own["namespace"], "ownerReferences": [controller_reference(owner)]}
-    merged.setdefault("generateName", f"{own['name']}-")
-    for key, value in metadata.items():
-        merged[key] = {**(merged.get(key) or {}), **value} if isinstance(value, dict) else value
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": merged, "spec": copied(template["spec"])}
-
-
-_FROM_TEMPLATE = ("labels", "annotations", "finalizers")
 
 
 def _reference(reference: msgspec.Struct) -> Object:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from trainwright.cluster.controllers.workloads.rollout_sizes import max_unavailable, replicas_of
+from trainwright.cluster.controllers.workloads.plans.rollout_sizes import max_unavailable, replicas_of
 from trainwright.objects import Object
 from trainwright.objects.conditions import find_condition
 from trainwright.objects.times import format_time, parse_time

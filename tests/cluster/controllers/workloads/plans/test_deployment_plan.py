@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainwright.cluster.controllers.workloads.deployment_plan import REVISION, DeploymentPlan, plan_deployment
+from trainwright.cluster.controllers.workloads.plans.deployment_plan import REVISION, DeploymentPlan, plan_deployment
 from trainwright.objects import Object, copied
 from trainwright.objects.conditions import find_condition
 

@@ -3,13 +3,13 @@
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 
-from trainwright.cluster.controllers.workloads.deployment_plan import (
+from trainwright.cluster.controllers.workloads.plans.deployment_plan import (
     DeploymentPlan,
     collided,
     creation_failed,
     plan_deployment,
 )
-from trainwright.cluster.controllers.workloads.template_hash import same_template
+from trainwright.cluster.controllers.workloads.plans.pod_template import same_template
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.errors import AlreadyExists, ApiError, NotFound
 from trainwright.kube.controller.event_recorder import EventRecorder

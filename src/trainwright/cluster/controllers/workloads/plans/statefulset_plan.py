@@ -5,9 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from trainwright.cluster.controllers.workloads.owned_pods import available_at, is_ready
-from trainwright.cluster.controllers.workloads.pod_control import render_pod
-from trainwright.cluster.controllers.workloads.revisions import REVISION_HASH
+from trainwright.cluster.controllers.workloads.plans.owned_pods import available_at, is_ready
+from trainwright.cluster.controllers.workloads.plans.pod_template import REVISION_HASH, render_pod
 from trainwright.objects import Object, copied
 from trainwright.objects.kinds.pods import Pod
 from trainwright.objects.metadata import controller_reference

@@ -3,14 +3,15 @@
 from collections.abc import Callable, Sequence
 from datetime import datetime
 
-from trainwright.cluster.controllers.workloads.owned_pods import claim_pods
-from trainwright.cluster.controllers.workloads.pod_control import PodControl, render_pod
-from trainwright.cluster.controllers.workloads.reconciling import requeue_after, write_status
-from trainwright.cluster.controllers.workloads.replicaset_plan import (
+from trainwright.cluster.controllers.workloads.plans.owned_pods import claim_pods
+from trainwright.cluster.controllers.workloads.plans.pod_template import render_pod
+from trainwright.cluster.controllers.workloads.plans.replicaset_plan import (
     next_availability_check,
     plan_replica_set,
     replica_set_status,
 )
+from trainwright.cluster.controllers.workloads.reconcile.pod_control import PodControl
+from trainwright.cluster.controllers.workloads.reconcile.shared_steps import requeue_after, write_status
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.controller.outcome import Outcome, Retry
 from trainwright.kube.controller.store import Store

@@ -1,0 +1,1 @@
+"""What should change, decided from one object and its pods without any I/O; one module for each kind."""
