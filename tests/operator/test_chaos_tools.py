@@ -13,12 +13,14 @@ import yarl
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.chaos.extra_objects import ExtraObjectInvariants
 from tests.support.chaos.pod_invariants import PodInvariants
 from tests.support.chaos.scripted_jobs import SCRIPTED_KINDS, scripted_jobs
 from tests.support.servers.fault_proxy import FaultProxy
 from tests.support.servers.faults import LOST, STATUS_CODES, STREAM, Choice, Fault, FaultScript, Verb, verb_of
 from tests.support.servers.scripted_server import answer, scripted_server, stream
 from trainwright.objects import Object
+from trainwright.objects.resources import CONFIG_MAPS
 
 ANSWER = {"kind": "Pod", "metadata": {"name": "one"}}
 EVENTS = tuple(b'{"type":"ADDED","object":{"number":%d}}\n' % number for number in range(3))
@@ -180,6 +182,25 @@ def test_scripted_jobs_have_counted_and_uncounted_failures_and_succeed() -> None
     assert jobs == scripted_jobs(4, 50, steps=range(10))
     assert {job.kind for job in jobs} == set(SCRIPTED_KINDS)
     scripts = [ends for job in jobs for ends in job.ends.values()]
-    assert all(ends[-1].exit_code == 0 and all(end.exit_code for end in ends[:-1]) for ends in scripts)
+    assert all(not ends[-1].exit_code and all(end.exit_code for end in ends[:-1]) for ends in scripts)
     counted = sum(sum(job.restarts.values()) for job in jobs)
     assert 0 < counted < sum(job.replacements for job in jobs)
+
+
+def extra_violations(event: str, *, owner: str | None) -> list[str]:
+    invariants = ExtraObjectInvariants()
+    owners = [{"name": owner, "controller": True}] if owner else []
+    metadata = {"name": "digits-config", "labels": {"training.kubeflow.org/job-name": "digits"}}
+    invariants.observe(CONFIG_MAPS, event, {"metadata": {**metadata, "ownerReferences": owners}})
+    return invariants.violations
+
+
+@pytest.mark.parametrize("event", ["MODIFIED", "DELETED"])
+def test_a_change_of_an_object_of_others_is_a_violation(event: str) -> None:
+    assert extra_violations(event, owner=None) == [f"ConfigMap digits-config of others: {event}"]
+
+
+def test_an_extra_object_may_change_and_must_not_be_deleted() -> None:
+    assert extra_violations("ADDED", owner="digits") == []
+    assert extra_violations("MODIFIED", owner="digits") == []
+    assert extra_violations("DELETED", owner="digits") == ["ConfigMap digits-config of digits was deleted"]

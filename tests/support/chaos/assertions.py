@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+from tests.support.chaos.extra_objects import extra_objects
 from tests.support.chaos.operator_process import OperatorProcess
 from tests.support.chaos.pod_invariants import PodInvariants
 from tests.support.chaos.scripted_jobs import SCRIPTED_KINDS, ScriptedJob
@@ -52,8 +53,11 @@ async def all_succeeded(
 
 
 def assert_ran_exactly_once(jobs: list[ScriptedJob], found: dict[str, Object], invariants: PodInvariants) -> None:
-    """Every rank had exactly the pods of the script, one at a time, and every job's status says so."""
-    _same("violations", invariants.violations, [])
+    """Every rank had exactly the pods of the script, one at a time, every job had its extra objects once, and its
+    status says so."""
+    _same("violations", [*invariants.violations, *invariants.extras.violations], [])
+    extras = {(job.name, *one): 1 for job in jobs for one in extra_objects(job.kind, job.name)}
+    _same("extra objects created", dict(invariants.extras.created), extras)
     scripted = {pod: len(ends) for job in jobs for pod, ends in job.ends.items()}
     _same("pods created", dict(invariants.created), scripted)
     status = {name: job["status"] for name, job in found.items()}
@@ -75,7 +79,7 @@ async def assert_events_happened(client: Client, namespace: str, jobs: list[Scri
     combined: Counter[tuple[str, str]] = Counter()
     for event in (await client.list(EVENTS, namespace=namespace)).items:
         name, reason, message = event["involvedObject"]["name"], event["reason"], _without_numbers(event["message"])
-        if reason in {"FailedCreatePod", "FailedDeletePod", "FailedCreateService"}:
+        if reason.startswith(("FailedCreate", "FailedUpdate", "FailedDelete")):
             continue
         if message.startswith(COMBINED_PREFIX):
             combined[name, reason] += event["count"]
@@ -99,17 +103,19 @@ async def _listed(client: Client, namespace: str) -> list[Object]:
 
 def _possible_events(job: ScriptedJob, namespace: str) -> Iterator[tuple[str, str, int]]:
     """Reason, message and how often it may occur."""
-    kind, is_pytorch = job.kind.name, job.kind.name == "PyTorchJob"
-    succeeded = f"{job.name} is" if is_pytorch else f"{namespace}/{job.name}"
+    kind, is_tensorflow = job.kind.name, job.kind.name == "TFJob"
+    succeeded = f"{namespace}/{job.name}" if is_tensorflow else f"{job.name} is"
     yield f"{kind}Succeeded", f"{kind} {succeeded} successfully completed.", 1
     for pod, ends in job.ends.items():
         yield "SuccessfulCreatePod", f"Created pod: {pod}", len(ends)
         yield "SuccessfulDeletePod", f"Deleted pod: {pod}", len(ends) - 1
-        yield "SuccessfulCreateService", f"Created service: {pod}", 1
+        if job.has_services:
+            yield "SuccessfulCreateService", f"Created service: {pod}", 1
         for end in ends:
-            yield "ExitedWithCode", f"Pod: {namespace}.{pod} exited with code {end.exit_code}", 1
-        # Of a PyTorchJob upstream records two events with different texts.
-        for subject, number in (("job", ""), *([("PyTorchJob", "1 ")] if is_pytorch else [])):
+            if end.exit_code is not None:
+                yield "ExitedWithCode", f"Pod: {namespace}.{pod} exited with code {end.exit_code}", 1
+        # Upstream records two events with different texts, of a TFJob one.
+        for subject, number in (("job", ""), *([] if is_tensorflow else [(kind, "1 ")])):
             message = f"{subject} {job.name} is restarting because {number}{job.role_of(pod)} replica(s) failed."
             yield f"{kind}Restarting", message, len(ends) - 1
 

@@ -8,14 +8,16 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 
+from tests.support.chaos.extra_objects import EXTRA_RESOURCES, ExtraObjectInvariants
 from trainwright.api.kinds import KINDS
+from trainwright.api.labels import REPLICA_INDEX, REPLICA_TYPE
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.errors import ApiError, Expired, Unreachable
 from trainwright.objects import Object
 from trainwright.objects.resources import PODS, Resource
 
-_LABEL = "training.kubeflow.org/"
 _RECONNECT_SECONDS = 0.05
 
 
@@ -41,6 +43,7 @@ class PodInvariants:
         """Number of pods by name."""
         self.writes = 0
         """Changes that only the operator makes: pods created and deleted, statuses of jobs."""
+        self.extras = ExtraObjectInvariants()
         self._ranks: dict[str, Rank] = {}
         self._live: dict[Rank, set[str]] = {}
         self._succeeded: set[Rank] = set()
@@ -87,10 +90,12 @@ async def checking_invariants(
     def job_changed(kind: str, job: Object) -> None:
         invariants.writes += kind == "MODIFIED"
 
+    watched = [(PODS, pod_changed), *((kind.resource, job_changed) for kind in KINDS.values())]
+    watched += [(resource, partial(invariants.extras.observe, resource)) for resource in EXTRA_RESOURCES]
     async with asyncio.TaskGroup() as group:
         tasks = [
             group.create_task(_watch(client, resource, namespace, version, see))
-            for resource, see in ((PODS, pod_changed), *((kind.resource, job_changed) for kind in KINDS.values()))
+            for resource, see in watched
             for version in [(await client.list(resource, namespace=namespace)).resource_version]
         ]
         yield invariants
@@ -142,4 +147,5 @@ async def _list(
 def _rank(pod: Object) -> Rank:
     labels = pod["metadata"]["labels"]
     (owner,) = [owner for owner in pod["metadata"]["ownerReferences"] if owner.get("controller")]
-    return Rank(owner["name"], owner["uid"], labels[f"{_LABEL}replica-type"], labels[f"{_LABEL}replica-index"])
+    index = labels.get(REPLICA_INDEX, "0")  # a launcher has none
+    return Rank(owner["name"], owner["uid"], labels[REPLICA_TYPE], index)

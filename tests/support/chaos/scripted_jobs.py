@@ -1,26 +1,29 @@
-"""Many PyTorchJobs and TFJobs whose pods end as a seeded script says, on the real API server.
+"""Many jobs of three kinds whose pods end as a seeded script says, on the real API server.
 
 The test that disturbs the operator advances the script, so that disturbances meet every phase of a job however fast
 the machine is. The script also says exactly what the operator must have done in the end.
 """
 
 import asyncio
+import itertools
 import random
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
+from tests.support.chaos.extra_objects import bystanders
 from tests.support.cluster.fake_kubelet import FakeKubelet
 from tests.support.harness.job_harness import submit
 from tests.support.objects.jobs import JobBuilder
 from trainwright.api.kinds import PYTORCH, Kind
+from trainwright.api.kinds.mpi import MPI
 from trainwright.api.kinds.tensorflow import TENSORFLOW
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.errors import ApiError, Conflict, NotFound, Unreachable
 from trainwright.objects import Object
 
-SCRIPTED_KINDS = (PYTORCH, TENSORFLOW)
+SCRIPTED_KINDS = (PYTORCH, TENSORFLOW, MPI)
 
 _RETRY_SECONDS = 0.2
 _EVICTED = "Evicted"
@@ -31,13 +34,14 @@ class End:
     """How one pod ends: the step of the script, the exit code, and the reason if the cluster ended it."""
 
     step: int
-    exit_code: int
+    exit_code: int | None
+    """None for a pod that runs until its job has finished, as the workers of an MPIJob do."""
     reason: str = ""
 
     @property
     def counts(self) -> bool:
         """True for a failure of the program, which counts as a restart."""
-        return self.exit_code != 0 and not self.reason
+        return bool(self.exit_code) and not self.reason
 
 
 @dataclass(frozen=True)
@@ -48,11 +52,15 @@ class ScriptedJob:
     """By role, the one that decides first."""
     policies: dict[str, str]
     ends: dict[str, tuple[End, ...]]
-    """By pod name: the ends of its pods in order. The last one succeeds."""
+    """By pod name: the ends of its pods in order. The last one succeeds, or runs until the job has finished."""
 
     @property
     def deciding_role(self) -> str:
         return next(iter(self.replicas))
+
+    @property
+    def has_services(self) -> bool:
+        return self.kind.roles[0].has_service
 
     def build(self, namespace: str) -> JobBuilder:
         builder = JobBuilder(self.name, kind=self.kind, namespace=namespace)
@@ -61,8 +69,8 @@ class ScriptedJob:
         return builder
 
     def role_of(self, pod: str) -> str:
-        label = pod.split("-")[-2]
-        return next(role for role in self.replicas if role.lower() == label)
+        role = pod.removeprefix(f"{self.name}-").partition("-")[0]
+        return next(one for one in self.replicas if one.lower() == role)
 
     @property
     def restarts(self) -> dict[str, int]:
@@ -78,33 +86,31 @@ class ScriptedJob:
 
 
 def scripted_jobs(seed: int, count: int, *, steps: range) -> list[ScriptedJob]:
-    """Jobs whose pods end within these steps of the script. About two in five ranks fail at least once. Every third job
-    is a TFJob."""
+    """Jobs of all scripted kinds in turn whose pods end within these steps of the script. About two in five ranks fail
+    at least once."""
     dice = random.Random(f"fleet {seed}")
-    return [
-        _scripted_job(dice, TENSORFLOW if number % 3 == 1 else PYTORCH, f"job-{seed}-{number:02}", steps)
-        for number in range(count)
-    ]
+    kinds = itertools.islice(itertools.cycle(SCRIPTED_KINDS), count)
+    return [_scripted_job(dice, kind, f"job-{seed}-{number:02}", steps) for number, kind in enumerate(kinds)]
 
 
 def _scripted_job(dice: random.Random, kind: Kind, name: str, steps: range) -> ScriptedJob:
     workers = dice.randint(1, 3)
-    replicas = {"Chief": 1, "PS": dice.randint(1, 2)} if kind is TENSORFLOW else {"Master": 1}
+    replicas = {"Chief": 1, "PS": dice.randint(1, 2)} if kind is TENSORFLOW else {kind.roles[0].name: 1}
     replicas["Worker"] = workers
     policies = {role: dice.choice(("OnFailure", "ExitCode")) for role in replicas}
     ends = {
-        f"{name}-{role.lower()}-{index}": _ends(dice, policies[role], steps)
-        for role, count in replicas.items()
-        for index in range(count)
+        role.child_name(name, index): _ends(dice, policies[role.name], steps, completes=role.completes)
+        for role in (kind.roles_by_label[one.lower()] for one in replicas)
+        for index in range(replicas[role.name])
     }
     return ScriptedJob(name, kind, replicas, policies, ends)
 
 
-def _ends(dice: random.Random, policy: str, steps: range) -> tuple[End, ...]:
+def _ends(dice: random.Random, policy: str, steps: range, *, completes: bool) -> tuple[End, ...]:
     failures = dice.choice((0, 0, 0, 1, 2))
     moments = sorted(dice.choice(steps) for _ in range(failures + 1))
     failed = [_failure(dice, policy, moment) for moment in moments[:-1]]
-    return (*failed, End(moments[-1], 0))
+    return (*failed, End(moments[-1], 0 if completes else None))
 
 
 def _failure(dice: random.Random, policy: str, moment: int) -> End:
@@ -145,6 +151,8 @@ class ScriptedKubelet:
             self.jobs.append(job)
             self._ends |= job.ends
             self._unfinished[job.name] = len(job.ends) - 1
+            for resource, bystander in bystanders(job.kind, job.name, self._namespace):
+                await self._client.create(resource, bystander, namespace=self._namespace)
             await submit(self._client, job.build(self._namespace))
 
     async def advance(self, step: int) -> None:
@@ -186,10 +194,11 @@ class ScriptedKubelet:
                     and not (decides and end.exit_code == 0 and self._unfinished[job.name])
                 )
             )
-        await _retrying(
-            lambda: self._kubelet.finish(pod, exit_code=end.exit_code, reason=end.reason, message="as the script says")
-        )
-        if not decides and end.exit_code == 0:
+        if (code := end.exit_code) is not None:
+            await _retrying(
+                lambda: self._kubelet.finish(pod, exit_code=code, reason=end.reason, message="as the script says")
+            )
+        if not decides and not end.exit_code:
             async with self._moved:
                 self._unfinished[job.name] -= 1
                 self._moved.notify_all()
