@@ -13,26 +13,19 @@ import pwd
 import shutil
 import socket
 import sys
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from datetime import UTC, datetime
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from trainwright.cluster.linux.user_namespaces import has_subordinate_ids
 from trainwright.cluster.node.descriptors import raise_limit
 from trainwright.cluster.node.devices.driver_files import DriverFiles, read_driver_files
 from trainwright.cluster.node.disk import read_disk
-from trainwright.cluster.node.image_list import index_version, read_images
+from trainwright.cluster.node.image_list import index_version
+from trainwright.cluster.node.network.hosts_file_writer import HostsFileWriter
 from trainwright.cluster.node.network.pod_network import PodNetwork
 from trainwright.cluster.node.network.service_variables import api_server_variables
-from trainwright.cluster.node.node_status import (
-    LEASE_NAMESPACE,
-    format_ports,
-    lease,
-    node_metadata,
-    node_status,
-    read_machine,
-    reported_ports,
-)
+from trainwright.cluster.node.node_registration import NodeRegistration
+from trainwright.cluster.node.node_status import read_machine
 from trainwright.cluster.node.pods.images.image_settings import ImageSettings
 from trainwright.cluster.node.pods.node_config import NodeConfig
 from trainwright.cluster.node.pods.pod_workers import PodWorkers
@@ -43,24 +36,19 @@ from trainwright.cluster.node.supervisor.sandbox.detection import Sandbox, Sandb
 from trainwright.cluster.node.supervisor.sandbox.sandbox import PLAIN
 from trainwright.cluster.node.volumes.nfs import NfsSupport
 from trainwright.kube.client.async_client import Client
-from trainwright.kube.client.errors import AlreadyExists, ApiError, NotFound, Unreachable
 from trainwright.kube.controller.controller import Controller
 from trainwright.kube.controller.event_recorder import EventRecorder
 from trainwright.kube.controller.reflector import Reflector
 from trainwright.kube.controller.store import Store, raw_metadata
 from trainwright.objects import Object
 from trainwright.objects.kinds.pods import MIRROR
-from trainwright.objects.node_annotations import LISTENING_PORTS
-from trainwright.objects.resources import LEASES, NODES, PODS, SERVICES
+from trainwright.objects.resources import PODS, SERVICES
 
 __all__ = ["NodeAgent", "SandboxError"]
 
 log = logging.getLogger(__name__)
 
 _POD_WORKERS = 16
-_LEASE_PERIOD = 10.0
-_STATUS_PERIOD = 300.0
-_PORTS_PERIOD = 2.0
 _DISK_PERIOD = 2.0
 _EVICTION_PERIOD = 10.0
 """As the kubelet's."""
@@ -88,44 +76,20 @@ class NodeAgent:
         images: ImageSettings | None = None,
     ) -> None:
         self._client = client
-        self._directory = directory
-        self._name = name
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        open_files = raise_limit()
-        home = Path(_home())
-        supervisor_interpreter = str(supervisor_python or sys.executable)
-        detected = detect_sandbox(str(directory.absolute()), forced=sandbox, python=supervisor_interpreter)
-        # At `plain` no token is where clients look for it: they must find the kubeconfig instead.
-        services = api_server_variables(client.config.server) if detected.level != PLAIN else {}
-        cgroup_directories, limits_reason = find_directories(f"trainwright-{_hash(directory)}")
-        write_json(str(directory / CGROUPS_FILE), {"cgroups": cgroup_directories})
-        settings = images or ImageSettings(directory=directory.absolute() / "images")
-        machine = read_machine(directory)
-        self._config = NodeConfig(
-            node_name=name,
-            directory=directory.absolute(),
-            sandbox=detected,
+        self._config = _node_config(
+            client,
+            directory,
+            name,
+            sandbox=sandbox,
             python=str(python or sys.executable),
-            supervisor_python=supervisor_interpreter,
-            machine=machine,
-            open_files=open_files,
-            home=str(home),
-            shared_home=str(home) if home.is_dir() and home.resolve() != Path("/") else None,
-            service_variables=services,
-            nfs=_nfs_support(detected, nfs_mappings or {}),
-            cgroups=cgroup_directories,
-            limits_reason=limits_reason,
-            images=settings,
-            driver=read_driver_files() if machine.gpus else DriverFiles(),
-            has_many_users=detected.user_namespace and has_subordinate_ids(os.getuid()),
-            provisioned=str(provisioned) if provisioned is not None else None,
-            hidden=tuple(
-                {os.path.realpath(path): None for path in (*hidden, directory, home / ".kube", settings.directory)}
-            ),
+            supervisor_python=str(supervisor_python or sys.executable),
+            hidden=hidden,
+            provisioned=provisioned,
+            nfs_mappings=nfs_mappings or {},
+            images=images or ImageSettings(directory=directory.absolute() / "images"),
         )
+        write_json(str(directory / CGROUPS_FILE), {"cgroups": self._config.cgroups})
         self._running: asyncio.Task[None] | None = None
-        self._node_deleted = asyncio.Event()
-        self._ports: frozenset[int] = frozenset()
 
     @property
     def sandbox(self) -> str:
@@ -137,89 +101,71 @@ class NodeAgent:
         self._running = asyncio.current_task()
         network = PodNetwork(self._config.directory, machine_hosts=_machine_hosts)
         # The name is that which users of events look for. A pod has three events at its start: they come after it.
-        recorder = EventRecorder(self._client, "kubelet", self._name, delay=0.25)
+        recorder = EventRecorder(self._client, "kubelet", self._config.node_name, delay=0.25)
         retention = Retention(self._client, self._config.directory)
         pod_workers = PodWorkers(self._client, self._config, network, recorder, on_retired=retention.add)
         pod_workers.restore()
-        loop = asyncio.get_running_loop()
-
-        rewrite: asyncio.TimerHandle | None = None
-
-        def update_hosts_files() -> None:
-            nonlocal rewrite
-            if network.write_hosts_files():
-                pod_workers.on_names_changed()
-            if rewrite is not None:
-                rewrite.cancel()
-            delay = network.rewrite_delay
-            rewrite = None if delay is None else loop.call_later(delay, update_hosts_files)
-
-        def on_pod(before: Object | None, after: Object | None) -> None:
-            if MIRROR in ((after or before or {}).get("metadata", {}).get("annotations") or {}):
-                return  # it has no process here
-            pod_workers.on_pod_change(before, after)
-            loop.call_soon(update_hosts_files)
-
-        def on_service(before: Object | None, after: Object | None) -> None:
-            network.update_service(before, after)
-            loop.call_soon(update_hosts_files)
-
-        def on_node(_: Object | None, after: Object | None) -> None:
-            if after is None:
-                self._node_deleted.set()
-
-        services: Store[Object] = Store(metadata=raw_metadata)
-        nodes: Store[Object] = Store(metadata=raw_metadata)
-        bound_here = f"spec.nodeName={self._name}"
-        controller = Controller(
-            pod_workers.sync,
-            log=log,
-            reflectors=[
-                *pod_workers.volumes.reflectors,
-                Reflector(self._client, SERVICES, services, convert=_unchanged, on_change=on_service),
-                Reflector(
-                    self._client,
-                    NODES,
-                    nodes,
-                    convert=_unchanged,
-                    field_selector=f"metadata.name={self._name}",
-                    on_change=on_node,
-                ),
-                Reflector(
-                    self._client,
-                    PODS,
-                    pod_workers.store,
-                    convert=_unchanged,
-                    field_selector=bound_here,
-                    on_change=on_pod,
-                ),
-            ],
-            queue=pod_workers.queue,
-            workers=_POD_WORKERS,
-            on_error=pod_workers.on_error,
-        )
+        registration = NodeRegistration(self._client, self._config)
+        hosts_files = HostsFileWriter(network, on_names_changed=pod_workers.on_names_changed)
+        controller = self._controller(pod_workers, registration, network, hosts_files)
         listener = self._listen(pod_workers)
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(controller.run())
                 tasks.create_task(retention.run())
                 await controller.synced.wait()
-                await self._register()
-                tasks.create_task(self._lease_loop())
-                tasks.create_task(self._status_loop())
-                tasks.create_task(self._ports_loop())
-                tasks.create_task(self._disk_loop(pod_workers))
+                await registration.register()
+                tasks.create_task(registration.run())
+                tasks.create_task(self._disk_loop(pod_workers, registration))
                 tasks.create_task(self._eviction_loop(pod_workers))
-                tasks.create_task(self._registration_loop())
         finally:
-            if rewrite is not None:
-                rewrite.cancel()
-            loop.remove_reader(listener)
+            hosts_files.close()
+            asyncio.get_running_loop().remove_reader(listener)
             listener.close()
             (self._config.directory / AGENT_SOCKET).unlink(missing_ok=True)
             await pod_workers.close()
             await recorder.close()
             self._running = None
+
+    def _controller(
+        self,
+        pod_workers: PodWorkers,
+        registration: NodeRegistration,
+        network: PodNetwork,
+        hosts_files: HostsFileWriter,
+    ) -> Controller[str]:
+        def on_pod(before: Object | None, after: Object | None) -> None:
+            if MIRROR in ((after or before or {}).get("metadata", {}).get("annotations") or {}):
+                return  # it has no process here
+            pod_workers.on_pod_change(before, after)
+            hosts_files.write_soon()
+
+        def on_service(before: Object | None, after: Object | None) -> None:
+            network.update_service(before, after)
+            hosts_files.write_soon()
+
+        pods = Reflector(
+            self._client,
+            PODS,
+            pod_workers.store,
+            convert=_unchanged,
+            field_selector=f"spec.nodeName={self._config.node_name}",
+            on_change=on_pod,
+        )
+        services: Store[Object] = Store(metadata=raw_metadata)
+        return Controller(
+            pod_workers.sync,
+            log=log,
+            reflectors=[
+                *pod_workers.volumes.reflectors,
+                Reflector(self._client, SERVICES, services, convert=_unchanged, on_change=on_service),
+                registration.reflector,
+                pods,
+            ],
+            queue=pod_workers.queue,
+            workers=_POD_WORKERS,
+            on_error=pod_workers.on_error,
+        )
 
     async def stop(self) -> None:
         """The pods keep running."""
@@ -252,67 +198,7 @@ class NodeAgent:
         asyncio.get_running_loop().add_reader(listener, on_notification)
         return listener
 
-    # The Node object
-
-    async def _register(self) -> None:
-        self._ports = reported_ports()
-        metadata = node_metadata(self._name, self._config.machine, sandbox=self._config.sandbox, ports=self._ports)
-        try:
-            await self._client.create(NODES, {"apiVersion": "v1", "kind": "Node", "metadata": metadata})
-        except AlreadyExists:
-            await self._client.patch(NODES, self._name, {"metadata": metadata})
-        await self._report_status()
-
-    async def _report_status(self) -> None:
-        node = await self._client.get(NODES, self._name)
-        status = node_status(
-            self._config.machine,
-            node.get("status") or {},
-            sandbox=self._config.sandbox,
-            limits_reason=self._config.limits_reason,
-            disk=read_disk(self._config.directory),
-            images=await asyncio.to_thread(read_images, self._config.images.directory),
-            now=datetime.now(UTC),
-        )
-        await self._client.patch(NODES, self._name, {"status": status}, subresource="status")
-
-    async def _registration_loop(self) -> None:
-        """Registers again when the Node is deleted."""
-        while True:
-            await self._node_deleted.wait()
-            self._node_deleted.clear()
-            await self._try("registration of the node", self._register)
-
-    async def _status_loop(self) -> None:
-        while True:
-            await asyncio.sleep(_STATUS_PERIOD)
-            await self._try("status of the node", self._report_status)
-
-    async def _lease_loop(self) -> None:
-        while True:
-            await self._try("lease of the node", self._renew_lease)
-            await asyncio.sleep(_LEASE_PERIOD)
-
-    async def _renew_lease(self) -> None:
-        wanted = lease(self._name, now=datetime.now(UTC))
-        try:
-            await self._client.patch(LEASES, self._name, {"spec": wanted["spec"]}, namespace=LEASE_NAMESPACE)
-        except NotFound:
-            await self._client.create(LEASES, wanted)
-
-    async def _ports_loop(self) -> None:
-        while True:
-            await asyncio.sleep(_PORTS_PERIOD)
-            await self._try("ports of the node", self._report_ports)
-
-    async def _report_ports(self) -> None:
-        ports = reported_ports()
-        if ports != self._ports:
-            annotations = {LISTENING_PORTS: format_ports(ports)}
-            await self._client.patch(NODES, self._name, {"metadata": {"annotations": annotations}})
-            self._ports = ports
-
-    async def _disk_loop(self, pod_workers: PodWorkers) -> None:
+    async def _disk_loop(self, pod_workers: PodWorkers, registration: NodeRegistration) -> None:
         almost_full = False  # as registered, or reported at once
         images = index_version(self._config.images.directory)
         while True:
@@ -322,7 +208,7 @@ class NodeAgent:
                 if pressure != almost_full:
                     pod_workers.set_disk_pressure(pressure)
                 almost_full, images = pressure, version
-                await self._try("status of the node", self._report_status)
+                await registration.report_status()
             await asyncio.sleep(_DISK_PERIOD)
 
     async def _eviction_loop(self, pod_workers: PodWorkers) -> None:
@@ -331,16 +217,47 @@ class NodeAgent:
             with contextlib.suppress(OSError):  # the disk is full: the next period tries again
                 await pod_workers.evict_large_pods()
 
-    async def _try(self, what: str, update: Callable[[], Awaitable[None]]) -> None:
-        """Logs an error of the API server; the next period tries again."""
-        try:
-            await update()
-        except (ApiError, Unreachable) as error:
-            log.warning("failed to update the %s: %s", what, error)
 
-
-def _real_paths(*paths: Path) -> tuple[str, ...]:
-    return tuple({os.path.realpath(path): None for path in paths})
+def _node_config(
+    client: Client,
+    directory: Path,
+    name: str,
+    *,
+    sandbox: str | None,
+    python: str,
+    supervisor_python: str,
+    hidden: Iterable[Path],
+    provisioned: Path | None,
+    nfs_mappings: Mapping[str, str],
+    images: ImageSettings,
+) -> NodeConfig:
+    """Looks what this machine has and can do."""
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    home = Path(_home())
+    detected = detect_sandbox(str(directory.absolute()), forced=sandbox, python=supervisor_python)
+    cgroups, limits_reason = find_directories(f"trainwright-{_hash(directory)}")
+    machine = read_machine(directory)
+    return NodeConfig(
+        node_name=name,
+        directory=directory.absolute(),
+        sandbox=detected,
+        python=python,
+        supervisor_python=supervisor_python,
+        machine=machine,
+        open_files=raise_limit(),
+        home=str(home),
+        shared_home=str(home) if home.is_dir() and home.resolve() != Path("/") else None,
+        # At `plain` no token is where clients look for it: they must find the kubeconfig instead.
+        service_variables=api_server_variables(client.config.server) if detected.level != PLAIN else {},
+        nfs=_nfs_support(detected, nfs_mappings),
+        cgroups=cgroups,
+        limits_reason=limits_reason,
+        images=images,
+        driver=read_driver_files() if machine.gpus else DriverFiles(),
+        has_many_users=detected.user_namespace and has_subordinate_ids(os.getuid()),
+        provisioned=str(provisioned) if provisioned is not None else None,
+        hidden=tuple({os.path.realpath(path): None for path in (*hidden, directory, home / ".kube", images.directory)}),
+    )
 
 
 def _nfs_support(sandbox: Sandbox, mappings: Mapping[str, str]) -> NfsSupport:
