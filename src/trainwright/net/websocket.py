@@ -39,11 +39,6 @@ def requested_protocols(header: str) -> list[str]:
     return [name.strip() for name in header.split(",") if name.strip()]
 
 
-def is_upgrade(request: web.BaseRequest) -> bool:
-    tokens = {token.strip().lower() for token in request.headers.get("Connection", "").split(",")}
-    return "upgrade" in tokens and request.headers.get("Upgrade", "").lower() == "websocket"
-
-
 async def accept(request: web.BaseRequest, protocols: Collection[str]) -> "AcceptedWebSocket":
     """Upgrades the connection."""
     response = web.WebSocketResponse(

@@ -120,10 +120,6 @@ def too_many_requests(message: str) -> StatusError:
     return StatusError(429, "TooManyRequests", message, {"retryAfterSeconds": 1})
 
 
-def not_implemented(message: str) -> StatusError:
-    return StatusError(501, "NotImplemented", message)
-
-
 def internal(message: str) -> StatusError:
     causes = [{"message": message}]
     return StatusError(500, "InternalError", f"Internal error occurred: {message}", {"causes": causes})
