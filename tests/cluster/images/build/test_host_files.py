@@ -37,6 +37,24 @@ def test_the_files_of_this_machine_stand_in_and_stay_as_they_are(build: Build, t
         build.file(image, f"{Path.home()}/by-build")
 
 
+def test_new_files_and_directories_of_the_root_are_part_of_the_image(build: Build) -> None:
+    build.write("a.py", "print('ran')")
+
+    image = build(
+        f"FROM {MISSING}\nWORKDIR /workspace-of-the-build\nCOPY a.py /examples-of-the-build/b/\n"
+        "RUN echo y > /file-of-the-build; ln -s file-of-the-build /link-of-the-build; touch here\n"
+        "RUN cat /link-of-the-build /examples-of-the-build/b/a.py\n"
+    )
+
+    assert "y\nprint('ran')" in build.output
+    assert build.file(image, "/examples-of-the-build/b/a.py").read_text() == "print('ran')"
+    assert build.file(image, "/workspace-of-the-build/here").exists()
+    assert build.file(image, "/link-of-the-build").readlink() == Path("file-of-the-build")
+    for name in ("usr", "bin", "dev"):  # mount points are not
+        with pytest.raises(FileNotFoundError):
+            build.file(image, f"/{name}")
+
+
 def test_python_and_pip_are_the_named_python_with_a_place_for_packages(build: Build) -> None:
     python = Path(sys.executable)
 

@@ -7,6 +7,7 @@ own, and the network of this machine.
 import os
 import signal
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 
 from trainwright.cluster.linux.container_roots import (
@@ -29,6 +30,7 @@ from trainwright.cluster.linux.mounts import (
     mount,
     pivot_root,
     read_mounts,
+    restrict,
     unmount,
 )
 from trainwright.cluster.linux.safe_paths import resolve_without_proc
@@ -39,6 +41,8 @@ _CLONE_NEWIPC = 0x08000000
 _CLONE_NEWPID = 0x20000000
 _PR_SET_PDEATHSIG = 1
 _EXIT_NOT_STARTED = 125
+_ROOT_LAYER = "memory/layers/root"
+"""What is written to `/` itself, where the files of this machine are the root, and the names of its mount points."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +103,7 @@ def run_in_image_root(
 
 def written(scratch: str) -> list[tuple[str, str]]:
     """Directories with what was written (overlayfs' upper directories), and the paths at which they were seen."""
+    _remove_mount_points(f"{scratch}/{_ROOT_LAYER}")
     parents = [path for path in (f"{scratch}/layers", f"{scratch}/memory/layers") if os.path.isdir(path)]
     layers = [f"{parent}/{name}" for parent in parents for name in os.listdir(parent)]
     found = [
@@ -107,6 +112,22 @@ def written(scratch: str) -> list[tuple[str, str]]:
         if os.path.islink(f"{layer}/path") and os.path.isdir(f"{layer}/upper")
     ]
     return sorted(found, key=lambda pair: pair[1])
+
+
+def _remove_mount_points(layer: str) -> None:
+    """Those that `/` got before the process ran; what it added stays."""
+    try:
+        with open(f"{layer}/mount-points", encoding="utf-8", errors="surrogateescape") as file:
+            names = file.read().split("\0")
+    except FileNotFoundError:
+        return
+    for name in names:
+        path = f"{layer}/upper/{name}"
+        with suppress(OSError):
+            if os.path.isdir(path) and not os.path.islink(path):
+                os.rmdir(path)
+            else:
+                os.unlink(path)
 
 
 def enter_image_root(
@@ -131,7 +152,7 @@ def enter_image_root(
     root = os.path.abspath("memory/root")
     overlays = OverlayLayers(user_namespace, layers if host_files else ())
     if host_files:
-        mount("tmpfs", root, "tmpfs", 0, "mode=755")
+        _bind_root_layer(root)
         populate_with_host(root, overlays, mount_points(host_mounts), replaced=set())
     else:
         populate_with_image(root, overlays, layers)
@@ -139,6 +160,9 @@ def enter_image_root(
     mount_kernel_directories(
         root, user_namespace=user_namespace, privileged=False, devices=[], shared_memory=os.path.abspath("shm")
     )
+    if host_files:
+        with open(f"{_ROOT_LAYER}/mount-points", "x", encoding="utf-8", errors="surrogateescape") as file:
+            file.write("\0".join(os.listdir(root)))
     old_root = f"/.host-{os.urandom(8).hex()}"
     os.mkdir(root + old_root)
     pivot_root(root, root + old_root)
@@ -157,6 +181,15 @@ def enter_image_root(
     os.rmdir(old_root)
     os.chdir(resolve_without_proc(working_directory))
     os.getcwd()  # fails outside of the root directory
+
+
+def _bind_root_layer(root: str) -> None:
+    upper = os.path.abspath(f"{_ROOT_LAYER}/upper")
+    os.makedirs(upper)
+    os.chmod(upper, 0o755)  # noqa: S103 - the root directory of images
+    os.symlink("/", f"{_ROOT_LAYER}/path")
+    bind(upper, root)
+    restrict(root, NODEV, recursive=False)
 
 
 def _run_in_namespaces(enter: Callable[[], None], execute: Callable[[], object], report: int) -> int:
