@@ -79,13 +79,44 @@ def generate_runtime_config(
     waiting = [*_invalid_annotations(annotations, ports, log_limit), *_unsupported_containers(pod, context)]
     if waiting:
         return tuple(waiting)
-    warnings = list(_warnings(pod, context, annotations))
-    not_honoured = [
-        *unsupported_fields(pod, context.level, limits=bool(context.cgroups)),
-        *pod_fields_not_honoured(pod, node_user(context)),
-    ]
-    containers: dict[str, list[dict[str, Any]]] = {"initContainers": [], "containers": []}
-    for kind, configs in containers.items():
+    containers = _configure_containers(pod, context, objects, volumes)
+    if containers.waiting:
+        return tuple(containers.waiting)
+    return RuntimeConfig(
+        pod_json={
+            **_pod_fields(pod, context, volumes),
+            "listenPorts": ports or [],
+            "logLimit": log_limit,
+            "cgroups": _cgroups(context, pod, containers.configs),
+            **containers.configs,
+        },
+        volumes=tuple(volumes.values()),
+        python=pod_python(annotations, context) if _uses_host_files(pod, context) else None,
+        shared_directory=annotations.get(DIRECTORY) if _uses_host_files(pod, context) else None,
+        provisioned=context.provisioned,
+        warnings=(
+            *_unknown_images(pod, context, annotations),
+            *containers.warnings,
+            *_fields_not_honoured(pod, context, containers),
+        ),
+    )
+
+
+class _Containers:
+    """What was found while the containers of a pod were configured."""
+
+    def __init__(self) -> None:
+        self.configs: dict[str, list[dict[str, Any]]] = {"initContainers": [], "containers": []}
+        self.waiting: list[WaitingReason] = []
+        self.warnings: list[PodWarning] = []
+        self.not_honoured: list[str] = []
+
+
+def _configure_containers(
+    pod: Object, context: PodContext, objects: ReferencedObjects, volumes: Mapping[str, Volume]
+) -> _Containers:
+    found = _Containers()
+    for kind, configs in found.configs.items():
         for index, spec in enumerate(pod["spec"].get(kind) or []):
             try:
                 path, image = f"spec.{kind}[{index}]", context.images.get(spec["name"])
@@ -93,55 +124,56 @@ def generate_runtime_config(
                     security = image_security(pod, spec, path, image, node_user(context))
                 else:
                     security = container_security(pod, spec, path, node_user(context))
-                not_honoured += security.not_honoured
+                found.not_honoured += security.not_honoured
                 sidecar = kind == "initContainers" and spec.get("restartPolicy") == container_status.ALWAYS
                 builder = ContainerConfigBuilder(
                     pod, spec, context, objects, volumes, security.config, sidecar=sidecar, home=security.home
                 )
                 configs.append(builder.build())
-                warnings += builder.warnings
+                found.warnings += builder.warnings
             except PodConfigError as error:
                 reason = "CreateContainerError" if isinstance(error, ContainerError) else "CreateContainerConfigError"
-                waiting.append(WaitingReason(reason=reason, message=str(error), container=spec["name"]))
-    if waiting:
-        return tuple(waiting)
-    if not_honoured:
-        warnings.append(PodWarning("FieldNotHonoured", f"without effect on this node: {', '.join(not_honoured)}"))
+                found.waiting.append(WaitingReason(reason=reason, message=str(error), container=spec["name"]))
+    return found
+
+
+def _fields_not_honoured(pod: Object, context: PodContext, containers: _Containers) -> list[PodWarning]:
+    fields = [
+        *unsupported_fields(pod, context.level, limits=bool(context.cgroups)),
+        *pod_fields_not_honoured(pod, node_user(context)),
+        *containers.not_honoured,
+    ]
+    text = f"without effect on this node: {', '.join(fields)}"
+    return [PodWarning("FieldNotHonoured", text)] if fields else []
+
+
+def _pod_fields(pod: Object, context: PodContext, volumes: Mapping[str, Volume]) -> dict[str, Any]:
+    """The fields of the supervisor's config that follow from the pod and the node alone."""
+    metadata, spec = pod["metadata"], pod["spec"]
     memory = [volume for volume in volumes.values() if volume.memory and context.level == OVERLAY]
-    return RuntimeConfig(
-        pod_json={
-            "uid": pod["metadata"]["uid"],
-            "namespace": pod["metadata"]["namespace"],
-            "name": pod["metadata"]["name"],
-            "labels": pod["metadata"].get("labels") or {},
-            "createdAt": pod["metadata"].get("creationTimestamp") or "",
-            "owner": _controller(pod),
-            "address": context.address,
-            "sandbox": context.level,
-            "ownUsers": context.user_namespace,
-            "asRoot": context.user_namespace and any(image.has_own_files for image in context.images.values()),
-            "hostname": hostname(pod),
-            "grace": pod["spec"].get("terminationGracePeriodSeconds", 30),
-            "restartPolicy": pod["spec"].get("restartPolicy") or container_status.ALWAYS,
-            "listenPorts": ports or [],
-            "backoff": container_status.BACKOFF,
-            "logLimit": log_limit,
-            "memoryVolumes": [{"path": volume.path, "size": volume.size, "group": volume.group} for volume in memory],
-            "nfsProgram": context.nfs.program,
-            "nfsVolumes": _nfs_volumes(volumes),
-            "memoryLimit": memory_limit(pod),
-            "hidden": list(context.hidden),
-            "openFiles": context.open_files,
-            "cgroups": _cgroups(context, pod, containers),
-            "deadlineAt": deadline_at(pod, context.started_at),
-            **containers,
-        },
-        volumes=tuple(volumes.values()),
-        python=pod_python(annotations, context) if _uses_host_files(pod, context) else None,
-        shared_directory=annotations.get(DIRECTORY) if _uses_host_files(pod, context) else None,
-        provisioned=context.provisioned,
-        warnings=tuple(warnings),
-    )
+    return {
+        "uid": metadata["uid"],
+        "namespace": metadata["namespace"],
+        "name": metadata["name"],
+        "labels": metadata.get("labels") or {},
+        "createdAt": metadata.get("creationTimestamp") or "",
+        "owner": _controller(pod),
+        "address": context.address,
+        "sandbox": context.level,
+        "ownUsers": context.user_namespace,
+        "asRoot": context.user_namespace and any(image.has_own_files for image in context.images.values()),
+        "hostname": hostname(pod),
+        "grace": spec.get("terminationGracePeriodSeconds", 30),
+        "restartPolicy": spec.get("restartPolicy") or container_status.ALWAYS,
+        "backoff": container_status.BACKOFF,
+        "memoryVolumes": [{"path": volume.path, "size": volume.size, "group": volume.group} for volume in memory],
+        "nfsProgram": context.nfs.program,
+        "nfsVolumes": _nfs_volumes(volumes),
+        "memoryLimit": memory_limit(pod),
+        "hidden": list(context.hidden),
+        "openFiles": context.open_files,
+        "deadlineAt": deadline_at(pod, context.started_at),
+    }
 
 
 def _cgroups(context: PodContext, pod: Object, containers: Mapping[str, list[dict[str, Any]]]) -> dict[str, str]:
@@ -240,7 +272,7 @@ def _invalid_annotations(
     return waiting
 
 
-def _warnings(pod: Object, context: PodContext, annotations: Mapping[str, str]) -> list[PodWarning]:
+def _unknown_images(pod: Object, context: PodContext, annotations: Mapping[str, str]) -> list[PodWarning]:
     warnings = []
     python = pod_python(annotations, context)
     unknown = sorted({str(spec.get("image") or "") for spec in _specs(pod) if _image(spec, context).unknown})
