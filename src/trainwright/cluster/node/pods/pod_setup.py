@@ -1,10 +1,11 @@
 """Sets up a pod on the disk for its supervisor: volumes, the sources of mounts and, last, its configuration."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from trainwright.cluster.linux.safe_paths import open_beneath
+from trainwright.cluster.node.pods.config.pod_context import installation
 from trainwright.cluster.node.pods.config.runtime_config import RuntimeConfig, WaitingReason
 from trainwright.cluster.node.pods.pod_directory import PodDirectory
 from trainwright.cluster.node.supervisor.sandbox.sandbox import PLAIN
@@ -59,3 +60,10 @@ def _make_mount_sources(config: RuntimeConfig) -> Iterator[WaitingReason]:
                 where = f'volumeMount "{mount["name"]}" of container "{container["name"]}"'
                 text = f"failed to prepare subPath for {where}: {getattr(error, 'strerror', None) or error}"
                 yield WaitingReason(reason="CreateContainerConfigError", message=text, container=container["name"])
+
+
+def find_open_mpis(pythons: Iterable[str]) -> frozenset[str]:
+    """The installations among those of these Pythons that contain the Open MPI of PyPI: 4 or 5."""
+    wrappers = ("bin/orterun_wrapper", "bin/ompirun_wrapper")
+    prefixes = {installation(python) for python in pythons}
+    return frozenset(prefix for prefix in prefixes if any(Path(prefix, wrapper).exists() for wrapper in wrappers))

@@ -36,7 +36,7 @@ from trainwright.cluster.node.pods.local_storage import EVICTED, GRACE_SECONDS, 
 from trainwright.cluster.node.pods.node_config import NodeConfig
 from trainwright.cluster.node.pods.pod_directory import PodDirectory, SupervisorProcess, pod_directories
 from trainwright.cluster.node.pods.pod_recorder import PodRecorder
-from trainwright.cluster.node.pods.pod_setup import set_up_pod
+from trainwright.cluster.node.pods.pod_setup import find_open_mpis, set_up_pod
 from trainwright.cluster.node.pods.pod_status import (
     empty_state,
     field_path,
@@ -60,7 +60,7 @@ from trainwright.kube.controller.outcome import Done, Outcome, RequeueAfter
 from trainwright.kube.controller.store import Store, raw_metadata
 from trainwright.kube.controller.workqueue import WorkQueue
 from trainwright.objects import Object
-from trainwright.objects.node_annotations import HOST_FILES, SANDBOX, SHUTDOWN_RESTARTS
+from trainwright.objects.node_annotations import HOST_FILES, PYTHON, SANDBOX, SHUTDOWN_RESTARTS
 from trainwright.objects.resources import PODS
 from trainwright.objects.times import unix_seconds
 
@@ -391,7 +391,13 @@ class PodWorkers:
             has_resolver=os.path.exists("/etc/resolv.conf"),  # noqa: PTH110 - on every start
             has_many_users=self._node.has_many_users,
             driver=self._node.driver,
+            open_mpis=self._open_mpis(pod, images or {}),
         )
+
+    def _open_mpis(self, pod: Object, images: Mapping[str, ContainerImage]) -> frozenset[str]:
+        pythons = [(pod["metadata"].get("annotations") or {}).get(PYTHON) or self._node.python]
+        pythons += [image.python for image in images.values() if image.python]
+        return find_open_mpis(pythons)
 
     async def _refresh_volumes(self, pod: Object, directory: PodDirectory) -> Outcome:
         context = self._context(pod, directory)

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainwright.cluster.node.devices.nvidia import Gpu
+from trainwright.cluster.node.pods.config.container_image import ContainerImage
 from trainwright.cluster.node.pods.config.environment import expand
 from trainwright.cluster.node.pods.config.pod_context import PodContext
 from trainwright.cluster.node.pods.config.runtime_config import (
@@ -121,7 +122,21 @@ def test_the_environment_of_the_caller_does_not_reach_the_pod(monkeypatch: pytes
         "OMPI_MCA_btl_tcp_if_include": "lo",
         "OMPI_ALLOW_RUN_AS_ROOT": "1",
         "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+        "OMPI_MCA_hwloc_base_binding_policy": "none",
+        "PRTE_MCA_hwloc_default_binding_policy": "none",
+        "OMPI_MCA_mpi_yield_when_idle": "1",
+        "OMPI_MCA_coll": "^han",
     }
+
+
+def test_the_open_mpi_of_the_pods_python_finds_its_files() -> None:
+    context = replace(OVERLAY, open_mpis=frozenset({"/opt/venv", "/opt/mapped"}))
+    assert main(pod(), context)["env"]["OPAL_PREFIX"] == "/opt/venv"
+    assert "OPAL_PREFIX" not in main(pod(annotations={"python": "/opt/other/bin/python"}), context)["env"]
+    mapped = replace(context, images={"main": ContainerImage(python="/opt/mapped/bin/python")})
+    assert main(pod(), mapped)["env"]["OPAL_PREFIX"] == "/opt/mapped"
+    own_files = replace(context, images={"main": ContainerImage(image_id="i", host_files=False)})
+    assert "OPAL_PREFIX" not in main(pod(), own_files)["env"]
 
 
 def test_variables_of_the_pod_override_those_of_the_node() -> None:

@@ -12,7 +12,13 @@ from trainwright.cluster.node.pods.config.environment import expand, make_enviro
 from trainwright.cluster.node.pods.config.lifecycle_config import lifecycle_settings, termination_mount
 from trainwright.cluster.node.pods.config.limits import container_limits
 from trainwright.cluster.node.pods.config.omp_threads import cpu_of, omp_threads, processes_per_pod
-from trainwright.cluster.node.pods.config.pod_context import PodContext, PodWarning, node_fields, pod_python
+from trainwright.cluster.node.pods.config.pod_context import (
+    PodContext,
+    PodWarning,
+    installation,
+    node_fields,
+    pod_python,
+)
 from trainwright.cluster.node.referenced_objects import PodConfigError, ReferencedObjects
 from trainwright.cluster.node.supervisor.containers.host_paths import replace_path
 from trainwright.cluster.node.supervisor.sandbox.sandbox import OVERLAY, PRIVATE_DIRECTORIES
@@ -24,12 +30,20 @@ _SERVICE_ACCOUNT_PATH = "/var/run/secrets/kubernetes.io/serviceaccount"
 _SHARED_MEMORY = "/dev/shm"  # noqa: S108 - of the machine, as under torchrun
 _RESOLVER = "/etc/resolv.conf"
 _OPEN_MPI = {
+    # Pods have loopback addresses, which Open MPI does not use by itself.
     "OMPI_MCA_oob_tcp_if_include": "lo",
     "OMPI_MCA_btl_tcp_if_include": "lo",
+    # It refuses to run as root, as many pods do.
     "OMPI_ALLOW_RUN_AS_ROOT": "1",
     "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    # Each pod is a host for it: it would bind the first process of every pod to the same core (4 and 5).
+    "OMPI_MCA_hwloc_base_binding_policy": "none",
+    "PRTE_MCA_hwloc_default_binding_policy": "none",
+    # Processes of all pods share the cores: one that waits must not take a core from the others.
+    "OMPI_MCA_mpi_yield_when_idle": "1",
+    # This component of version 5 hangs if several hosts are one machine.
+    "OMPI_MCA_coll": "^han",
 }
-"""Pods have loopback addresses, which Open MPI does not use by itself, and may run as root, which it refuses."""
 
 
 class ContainerConfigBuilder:
@@ -144,8 +158,11 @@ class ContainerConfigBuilder:
         return environment
 
     def _host_path(self) -> str:
-        python = self._image.python or pod_python(self._annotations, self._context)
-        return f"{posixpath.dirname(python)}:{DEFAULT_PATH}"
+        return f"{posixpath.dirname(self._python())}:{DEFAULT_PATH}"
+
+    def _python(self) -> str:
+        """That of a container on the files of this machine."""
+        return self._image.python or pod_python(self._annotations, self._context)
 
     def _base_environment(self, argv: list[str], variables: Mapping[str, str]) -> dict[str, str]:
         """The variables that an image would define.
@@ -159,6 +176,8 @@ class ContainerConfigBuilder:
                 "HOME": self._context.home if same_user else "/",
                 "LANG": "C.UTF-8",
             }
+            if (prefix := installation(self._python())) in self._context.open_mpis:
+                of_files["OPAL_PREFIX"] = prefix
         else:
             of_files = {"PATH": DEFAULT_PATH, "HOME": self._home or "/"}
         return {
@@ -235,10 +254,10 @@ class ContainerConfigBuilder:
         home = self._context.shared_home
         if home and not any(_contains(volume["target"], home) for volume in volumes) and not self._image.covers_home:
             mounts.append({"source": home, "target": home, "readOnly": False})
-        installation = _installation(self._image.python or pod_python(self._annotations, self._context))
-        private = any(_contains(private, installation) for private in PRIVATE_DIRECTORIES)
-        if private and not (home and _contains(home, installation)):
-            mounts.append({"source": installation, "target": installation, "readOnly": True})
+        prefix = installation(self._python())
+        private = any(_contains(private, prefix) for private in PRIVATE_DIRECTORIES)
+        if private and not (home and _contains(home, prefix)):
+            mounts.append({"source": prefix, "target": prefix, "readOnly": True})
         if shared := self._annotations.get(DIRECTORY):
             path = posixpath.normpath(shared)
             mounts.append({"source": path, "target": path, "readOnly": False})
@@ -283,11 +302,6 @@ class ContainerConfigBuilder:
                         f"volume is at {source}, and neither command, args nor env contain the mount path",
                     )
                 )
-
-
-def _installation(python: str) -> str:
-    """PREFIX of PREFIX/bin/python: the directory of a virtual environment or installation."""
-    return posixpath.dirname(posixpath.dirname(python))
 
 
 def _contains(directory: str, path: str) -> bool:

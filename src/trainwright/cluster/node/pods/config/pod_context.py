@@ -58,6 +58,8 @@ class PodContext:
     """True if the user of the node has subordinate ids for the users of images."""
     driver: DriverFiles = field(default_factory=DriverFiles)
     """The files of the NVIDIA driver."""
+    open_mpis: frozenset[str] = frozenset()
+    """Installations of Python with the Open MPI of PyPI, which finds its files by OPAL_PREFIX alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,3 +98,8 @@ def volume_directory(context: PodContext) -> str:
 
 def pod_python(annotations: Mapping[str, str], context: PodContext) -> str:
     return annotations.get(PYTHON) or context.python
+
+
+def installation(python: str) -> str:
+    """PREFIX of PREFIX/bin/python: the directory of a virtual environment or installation."""
+    return posixpath.dirname(posixpath.dirname(python))
