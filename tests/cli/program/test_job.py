@@ -42,6 +42,7 @@ def counts(made: Object) -> dict[str, int]:
         ("tensorflow", {"Worker": 1}, {"Worker": 3}),
         ("jax", {"Worker": 1}, {"Worker": 3}),
         ("paddle", {"Worker": 1}, {"Worker": 3}),
+        ("mpi", {"Launcher": 1, "Worker": 1}, {"Launcher": 1, "Worker": 3}),
     ],
 )
 def test_every_framework_gets_one_pod_per_worker(framework: str, alone: dict[str, int], three: dict[str, int]) -> None:
@@ -95,6 +96,23 @@ def test_tensorflow_waits_for_all_workers_and_paddle_has_its_launcher() -> None:
     assert "successPolicy" not in job(framework="tensorflow")["spec"]
     assert "paddle.distributed.launch" in container(job(framework="paddle", workers=2), "Worker")["command"]
     assert container(job(framework="paddle"), "Worker")["command"] == ["python3", "train.py"]
+
+
+def test_mpirun_starts_the_program_in_workers_that_end_with_the_job() -> None:
+    program = Program("train.py", Path("/here"), Path("/here/train.py"), arguments=("--epochs", "3"))
+    made = job(framework="mpi", program=program, workers=3, nproc="2", gpus=1, mounts=(Mount("/data", "/data"),))
+    launcher, worker = container(made, "Launcher"), container(made, "Worker")
+    assert launcher["command"] == ["mpirun", "-n", "6", "python3", "train.py"]
+    assert launcher["args"] == ["--epochs", "3"]
+    assert {"name": "OMPI_ALLOW_RUN_AS_ROOT", "value": "1"} in launcher["env"]
+    assert "command" not in worker
+    assert ("resources" in launcher, worker["resources"]) == (False, {"limits": {"nvidia.com/gpu": 1}})
+    assert launcher["volumeMounts"] == worker["volumeMounts"] == [{"name": "data", "mountPath": "/data"}]
+    assert made["spec"]["slotsPerWorker"] == 2
+    assert made["spec"]["runPolicy"]["cleanPodPolicy"] == "Running"
+    assert job(framework="mpi")["spec"]["slotsPerWorker"] == 1
+    with pytest.raises(CommandError, match="--nproc auto is for torchrun: write the number of processes"):
+        job(framework="mpi", nproc="auto")
 
 
 def test_gpus_are_limits_of_every_pod() -> None:

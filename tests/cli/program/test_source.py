@@ -66,6 +66,8 @@ def test_nothing_above_the_directory_is_a_source(project: Path) -> None:
         ("import xgboost", "xgboost", "xgboost"),
         ("import paddle", "paddle", "paddle"),
         ("import xgboost, torch", "pytorch", "torch"),
+        ("import torch\nfrom mpi4py import MPI", "mpi", "mpi4py"),
+        ("import horovod.torch as hvd", "mpi", "horovod"),
         ("import torchx, json", "pytorch", None),
         ("print 'Python 2'", "pytorch", None),
         ("\x00", "pytorch", None),

@@ -76,7 +76,7 @@ def program_flags(command: F) -> F:
             "--nproc",
             type=processes,
             metavar="N|auto",
-            help="Processes per pod, started by torchrun; auto: one per GPU, else one per core.",
+            help="Processes per pod, started by torchrun or mpirun; auto (torchrun): one per GPU, else one per core.",
         ),
         click.option("--gpus", type=click.IntRange(min=0), metavar="N", help="GPUs per pod (default: 0)."),
         click.option(

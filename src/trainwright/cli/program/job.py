@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 
 from trainwright.api.annotations import RESTART_SCOPE
 from trainwright.api.kinds import KINDS, PYTORCH, Kind
-from trainwright.api.kinds.mpi import MPI
 from trainwright.api.kinds.tensorflow import ALL_WORKERS
 from trainwright.cli.errors import CommandError
 from trainwright.cli.program.source import SUFFIX, Program
@@ -28,6 +27,9 @@ class _Shape:
     group_prefix: tuple[str, ...] = ()
     group_launcher: tuple[str, ...] = ()
     group_spec: Mapping[str, str] = field(default_factory=dict)
+    starter: tuple[str, ...] = ()
+    """The command, before the number of processes, by which the first role starts the program in the Workers."""
+    run_policy: Mapping[str, str] = field(default_factory=dict)
 
 
 _SHAPES = {
@@ -47,6 +49,12 @@ _SHAPES = {
         # The launcher's own address; otherwise it looks up the hostname, which may have another one.
         group_env=({"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},),
         group_launcher=("-m", "paddle.distributed.launch", "--log_dir=/tmp/paddle-$(POD_IP)"),
+    ),
+    "mpi": _Shape(
+        # Images often run as root, which Open MPI refuses otherwise. Other MPIs do not know its flag for that.
+        env=tuple({"name": f"OMPI_ALLOW_RUN_AS_ROOT{end}", "value": "1"} for end in ("", "_CONFIRM")),
+        starter=("mpirun", "-n"),
+        run_policy={"cleanPodPolicy": "Running"},  # workers do not end by themselves
     ),
 }
 
@@ -76,7 +84,7 @@ class JobRequest:
     starts_processes: bool = False
     """The program starts the processes of a node itself: it must not believe that a launcher has done it."""
     nproc: str | None = None
-    """Processes per pod under torchrun, or `auto`; None: one, without torchrun."""
+    """Processes per pod, or `auto`; None: one, without torchrun."""
     gpus: int = 0
     max_restarts: int = 1
     workdir: str | None = None
@@ -86,7 +94,7 @@ class JobRequest:
 
     @property
     def uses_torchrun(self) -> bool:
-        return self.nproc not in {None, "1"}
+        return FRAMEWORKS[self.framework] is PYTORCH and self.nproc not in {None, "1"}
 
 
 def job_name(program: Program) -> str:
@@ -100,25 +108,23 @@ def job_name(program: Program) -> str:
 
 def make_job(request: JobRequest) -> Object:
     kind = FRAMEWORKS[request.framework]
-    if request.uses_torchrun and kind is not PYTORCH:
-        raise CommandError(f"--nproc starts torchrun in the pods, which a {kind.name} cannot use: use --workers")
     shape = _SHAPES.get(kind.framework, _Shape())
-
-    def pod(role: str) -> Object:
-        return _mpi_pod(request, role) if kind is MPI else _pod(request, kind, shape)
-
     spec: Object = {
         # Without a limit a program with a bug would restart for ever.
-        "runPolicy": {"backoffLimit": request.max_restarts + 1 if request.max_restarts else 0},
+        "runPolicy": {"backoffLimit": request.max_restarts + 1 if request.max_restarts else 0, **shape.run_policy},
         kind.replicas_field: {
-            role: {"replicas": count, "restartPolicy": "OnFailure", "template": {"spec": pod(role)}}
-            for role, count in _roles(request, kind).items()
+            role: {"replicas": count, "restartPolicy": "OnFailure", "template": {"spec": pod}}
+            for role, (count, pod) in _replicas(request, kind, shape).items()
         },
     }
     if request.uses_torchrun:
         spec["nprocPerNode"] = request.nproc
     if request.workers > 1:
         spec |= shape.group_spec
+    if shape.starter:
+        spec["slotsPerWorker"] = _slots(request)
+    elif request.nproc not in {None, "1"} and not request.uses_torchrun:
+        raise CommandError(f"--nproc starts torchrun in the pods, which a {kind.name} cannot use: use --workers")
     return {
         "apiVersion": kind.resource.api_version,
         "kind": kind.name,
@@ -127,29 +133,43 @@ def make_job(request: JobRequest) -> Object:
     }
 
 
-def _roles(request: JobRequest, kind: Kind) -> dict[str, int]:
-    """The replicas of each role: the first worker is the Master of kinds that must have one."""
+def _replicas(request: JobRequest, kind: Kind, shape: _Shape) -> dict[str, tuple[int, Object]]:
+    """Number and pods of each role: the first worker is the Master of kinds that must have one."""
     first = kind.roles[0]
-    if kind is MPI:
-        return {"Launcher": 1, "Worker": request.workers}
+    if shape.starter:
+        return {first.name: (1, _starting_pod(request, shape)), "Worker": (request.workers, _waiting_pod(request))}
     if first.exactly != 1:
-        return {"Worker": request.workers}
-    return {first.name: 1, **({"Worker": request.workers - 1} if request.workers > 1 else {})}
+        return {"Worker": (request.workers, _pod(request, kind, shape))}
+    replicas = {first.name: (1, _pod(request, kind, shape))}
+    if request.workers > 1:
+        replicas["Worker"] = (request.workers - 1, _pod(request, kind, shape))
+    return replicas
 
 
-def _mpi_pod(request: JobRequest, role: str) -> Object:
-    """The launcher starts the program in the workers, which have the GPUs."""
-    if role == "Worker":
-        container: Object = {"name": "worker", "image": request.image}
-        if request.gpus:
-            container["resources"] = {"limits": {GPU: request.gpus}}
-        return _with_volumes(request, container)
-    container = {
+def _slots(request: JobRequest) -> int:
+    if request.nproc == "auto":
+        raise CommandError("--nproc auto is for torchrun: write the number of processes that mpirun starts in each pod")
+    return int(request.nproc or 1)
+
+
+def _starting_pod(request: JobRequest, shape: _Shape) -> Object:
+    processes = str(request.workers * _slots(request))
+    container: Object = {
         "name": "launcher",
         "image": request.image,
-        "command": ["mpirun", "--allow-run-as-root", "-n", str(request.workers), *_program(request)],
+        "command": [*shape.starter, processes, *_program(request)],
+        **_arguments(request),
+        "env": [dict(variable) for variable in shape.env],
     }
-    return _with_volumes(request, container | _arguments(request))
+    return _with_volumes(request, container)
+
+
+def _waiting_pod(request: JobRequest) -> Object:
+    """A worker in which others start the program: it has no command, but what the program needs."""
+    container: Object = {"name": "worker", "image": request.image}
+    if request.gpus:
+        container["resources"] = {"limits": {GPU: request.gpus}}
+    return _with_volumes(request, container)
 
 
 def _pod(request: JobRequest, kind: Kind, shape: _Shape) -> Object:

@@ -15,6 +15,7 @@ from trainwright.cli.spelling import nearest
 SUFFIX = ".py"
 DEFAULT_FRAMEWORK = "pytorch"
 _FRAMEWORKS: Mapping[str, tuple[str, ...]] = {
+    "mpi": ("mpi4py", "horovod"),
     "pytorch": (
         "torch", "lightning", "pytorch_lightning", "lightning_fabric", "accelerate", "transformers", "deepspeed",
     ),
@@ -24,7 +25,7 @@ _FRAMEWORKS: Mapping[str, tuple[str, ...]] = {
     "xgboost": ("xgboost",),
 }  # fmt: skip
 """By framework, the top-level modules that show it. The first framework wins: a program with torch and xgboost, or
-with torch and tensorflow's event files, trains with torch."""
+with torch and tensorflow's event files, trains with torch; one with mpi4py needs mpirun whatever else it imports."""
 _LAUNCHERS = frozenset({"lightning", "pytorch_lightning", "lightning_fabric"})
 _MAX_FILES = 1000
 _MAX_BYTES = 4 << 20

@@ -11,8 +11,10 @@ _COMMENTS = {
     "trainwright.dev/restart-scope": "If one pod fails, all restart: a rank cannot rejoin the others of its group.",
     "backoffLimit": "After so many failures the job fails; 0: at the first one.",
     "nprocPerNode": "Processes per pod, started by torchrun.",
+    "slotsPerWorker": "Processes per worker.",
     "successPolicy": "Otherwise the job ends as soon as worker 0 has finished.",
     "Master": "Rank 0. It decides when the job has succeeded.",
+    "Launcher": "Runs mpirun, which starts the program in the workers. It decides when the job has succeeded.",
     "Worker": "The other ranks.",
     "restartPolicy": "OnFailure: restart; ExitCode: restart only if a signal ended it; Never: the job fails.",
     "image": "trainwright/host: the files and the Python of this machine. Other clusters need an image.",
@@ -29,7 +31,10 @@ _KEY = re.compile(r"(?P<indent> *)(?P<item>- )?(?P<key>[\w./-]+):")
 def commented_manifest(job: Object, *, title: str) -> str:
     """The job as YAML. `title` is its first line."""
     comments = dict(_COMMENTS)
-    if "Master" not in yaml.safe_dump(job):
+    text = yaml.safe_dump(job)
+    if "Launcher" in text:
+        comments["Worker"] = "They wait for mpirun, and have no command."
+    elif "Master" not in text:
         comments["Worker"] = "All ranks."
     lines = [f"# {title}", "# Reference: docs/reference/jobs.md; `trainwright run FILE --dry-run` checks it."]
     for line in yaml.dump(job, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=10_000).splitlines():
