@@ -141,7 +141,7 @@ def test_a_later_entry_replaces_an_earlier_one(layer: Path) -> None:
 def test_links_to_directories_are_followed_inside_the_layer_only(layer: Path) -> None:
     link = entry("lib", tarfile.SYMTYPE, linkname="/usr/lib")
 
-    unpack(archive(entry("usr/lib", tarfile.DIRTYPE), link, (entry("lib/x"), b"1")), layer)
+    unpack(archive(entry("usr/lib", tarfile.DIRTYPE, mode=0o755), link, (entry("lib/x"), b"1")), layer)
 
     assert (layer / "usr/lib/x").read_bytes() == b"1"
     assert not Path("/usr/lib/x").exists()

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.cluster.supervised_pods import container
+from tests.support.cluster.supervised_pods import LAYERED_DIRECTORY, container
 from trainwright.cluster.node.records.private_files import PrivateFile, read_private_files
 from trainwright.cluster.node.supervisor.sandbox import private_files
 from trainwright.cluster.node.supervisor.sandbox.private_files import find_private_files
@@ -30,7 +30,7 @@ def test_a_private_file_is_found_with_path_size_and_content(overlay: Any, path: 
 @pytest.fixture
 def layered(overlay: Any) -> Iterator[Path]:
     """A directory of the user's that pods see below a private layer."""
-    with TemporaryDirectory(prefix="trainwright-", dir="/opt") as directory:
+    with TemporaryDirectory(prefix="trainwright-", dir=LAYERED_DIRECTORY) as directory:
         overlay.user.own(Path(directory))
         yield Path(directory)
 

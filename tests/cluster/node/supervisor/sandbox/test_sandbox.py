@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.cluster.supervised_pods import container
+from tests.support.cluster.supervised_pods import LAYERED_DIRECTORY, container
 from trainwright.cluster.node.supervisor.sandbox.detection import Sandbox, SandboxError, choose_sandbox, detect_sandbox
 from trainwright.cluster.node.supervisor.sandbox.sandbox import covered_paths, possible_aliases
 
@@ -77,7 +77,7 @@ class Home:
         return {"mounts": [{**home, **mount}]}
 
 
-@pytest.fixture(params=["/tmp", "/opt"])  # a directory that is private to pods, and one below a layer
+@pytest.fixture(params=["/tmp", LAYERED_DIRECTORY])  # the first is private to pods
 def home(request: pytest.FixtureRequest, overlay: Any) -> Iterator[Home]:
     with TemporaryDirectory(prefix="home-", dir=request.param) as directory:
         path = Path(directory)
@@ -139,7 +139,7 @@ def test_a_volume_of_a_hidden_directory_or_in_it_stays_visible(overlay: Any, hom
 
 
 def test_a_home_that_is_a_link_is_shared_and_hides_the_same(overlay: Any, home: Home) -> None:
-    with TemporaryDirectory(prefix="homes-", dir="/opt") as directory:
+    with TemporaryDirectory(prefix="homes-", dir=LAYERED_DIRECTORY) as directory:
         Path(directory).chmod(0o755)
         link = Path(directory) / "a/b/c/d/e/me"
         link.parent.mkdir(parents=True)
