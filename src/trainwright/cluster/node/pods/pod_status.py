@@ -10,7 +10,12 @@ from trainwright.cluster.node.supervisor.containers.container_status import Cont
 from trainwright.objects import Object
 from trainwright.objects.times import format_time, parse_time
 
+FINISHED_PHASES = frozenset({"Succeeded", "Failed"})
 _TIMES = ("startedAt", "finishedAt")
+
+
+def is_finished(pod: Object) -> bool:
+    return (pod.get("status") or {}).get("phase") in FINISHED_PHASES
 
 
 def pod_status(
@@ -262,7 +267,7 @@ def _conditions(
 
 
 def _readiness(pod_phase: str, unready: Sequence[str]) -> Object:
-    if pod_phase in {"Succeeded", "Failed"}:
+    if pod_phase in FINISHED_PHASES:
         return {"status": "False", "reason": "PodCompleted" if pod_phase == "Succeeded" else "PodFailed"}
     if unready:
         message = f"containers with unready status: [{' '.join(unready)}]"

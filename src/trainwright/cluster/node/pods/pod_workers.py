@@ -1,32 +1,24 @@
-"""The pod workers of the node: `sync` brings one pod to the state that its Pod object specifies, and updates its
-status.
+"""The pod workers of the node: `sync` brings one pod to the state that its Pod object specifies.
 
-A pod is synced when its object changes, when its supervisor writes a new state, and when its supervisor ends. The
-decisions are pure functions in `runtime_config`, `container_status` and `pod_status`; this module carries them out.
+A pod is synced when its object changes, when its supervisor writes a new state, and when its supervisor ends.
+`pod_starter` starts it and `status_manager` writes its status; what they carry out is decided by pure functions in
+`runtime_config`, `container_status` and `pod_status`.
 """
 
 import asyncio
-import contextlib
-import logging
-import os
 import signal
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Any
 
-from trainwright.cluster.node.devices.allocation import GPU_RESOURCE, GpuAllocations
+from trainwright.cluster.node.devices.allocation import GpuAllocations
 from trainwright.cluster.node.disk import how_to_free
-from trainwright.cluster.node.network.hosts import hostname, unresolved_names
+from trainwright.cluster.node.network.hosts import hostname
 from trainwright.cluster.node.network.pod_network import PodNetwork
-from trainwright.cluster.node.node_status import HOST_ADDRESS
-from trainwright.cluster.node.pods.config.container_image import ContainerImage
-from trainwright.cluster.node.pods.config.pod_context import PodContext, PodWarning, node_fields, node_user
+from trainwright.cluster.node.pods.config.pod_context import PodWarning, node_fields, node_user
 from trainwright.cluster.node.pods.config.runtime_config import (
-    RuntimeConfig,
     WaitingReason,
     deadline_at,
-    generate_runtime_config,
     with_changes,
 )
 from trainwright.cluster.node.pods.config.security_context import file_owner
@@ -36,41 +28,25 @@ from trainwright.cluster.node.pods.local_storage import EVICTED, GRACE_SECONDS, 
 from trainwright.cluster.node.pods.node_config import NodeConfig
 from trainwright.cluster.node.pods.pod_directory import PodDirectory, SupervisorProcess, pod_directories
 from trainwright.cluster.node.pods.pod_recorder import PodRecorder
-from trainwright.cluster.node.pods.pod_setup import find_open_mpis, set_up_pod
-from trainwright.cluster.node.pods.pod_status import (
-    empty_state,
-    field_path,
-    pod_status,
-    same_status,
-    shutdown_restarts,
-    transitions,
-)
+from trainwright.cluster.node.pods.pod_starter import PodStarter, started_at
+from trainwright.cluster.node.pods.pod_status import empty_state, field_path, is_finished
+from trainwright.cluster.node.pods.status_manager import StatusManager
 from trainwright.cluster.node.pods.supervisors import Supervisors
 from trainwright.cluster.node.pods.volume_manager import VolumeManager, object_keys
-from trainwright.cluster.node.referenced_objects import PodConfigError
 from trainwright.cluster.node.supervisor.containers import container_status
-from trainwright.cluster.node.supervisor.files import DISK_FULL
 from trainwright.cluster.node.supervisor.processes import kill_orphans
 from trainwright.cluster.node.supervisor.sandbox import cgroups
 from trainwright.cluster.node.supervisor.sandbox.sandbox import PLAIN
 from trainwright.kube.client.async_client import Client
-from trainwright.kube.client.errors import Conflict, NotFound
 from trainwright.kube.controller.event_recorder import EventRecorder
 from trainwright.kube.controller.outcome import Done, Outcome, RequeueAfter
 from trainwright.kube.controller.store import Store, raw_metadata
 from trainwright.kube.controller.workqueue import WorkQueue
 from trainwright.objects import Object
-from trainwright.objects.node_annotations import HOST_FILES, PYTHON, SANDBOX, SHUTDOWN_RESTARTS
-from trainwright.objects.resources import PODS
-from trainwright.objects.times import unix_seconds
 
-log = logging.getLogger(__name__)
-
-_FINISHED_PHASES = frozenset({"Succeeded", "Failed"})
 _FIRST_STATE_SECONDS = 0.3
 """A supervisor writes its first state when a container runs; a pod that takes longer is shown as ContainerCreating."""
 _RETRY_SECONDS = 1.0
-_RESOLVE_SECONDS = 5.0
 
 
 class PodWorkers:
@@ -94,8 +70,6 @@ class PodWorkers:
         self._supervisors = Supervisors(node.supervisor_python, node.directory, on_exit=self._on_supervisor_exit)
         self._gpus = GpuAllocations(node.machine.gpus)
         self._disk_pressure = False
-        self._first_seen: dict[str, float] = {}
-        self._waiting_for_names: set[str] = set()
         self._recorder = PodRecorder(recorder)
         self._events = EventRelay(recorder)
         self._generations: dict[str, int] = {}
@@ -114,6 +88,26 @@ class PodWorkers:
             can_mount=node.sandbox.level != PLAIN,
         )
         self.volumes = VolumeManager(client, on_change=self._on_object_change, clock=clock)
+        self._starter = PodStarter(
+            node,
+            self._supervisors,
+            self._recorder,
+            network=network,
+            volumes=self.volumes,
+            images=self._images,
+            gpus=self._gpus,
+            clock=clock,
+        )
+        self._statuses = StatusManager(
+            client,
+            self.store,
+            self._recorder,
+            network=network,
+            images=self._images,
+            gpus=self._gpus,
+            sandbox=node.sandbox.level,
+            clock=clock,
+        )
 
     def restore(self) -> None:
         """Enqueues the pods of an earlier agent and reserves their addresses, before the first list.
@@ -139,8 +133,8 @@ class PodWorkers:
             self.queue.add(before["metadata"]["uid"])
         if after is not None:
             uid = after["metadata"]["uid"]
-            self._first_seen.setdefault(uid, time.monotonic())
-            if _is_finished(after):
+            self._starter.see(uid)
+            if is_finished(after):
                 self._network.finish_pod(uid)
             else:
                 self._network.add_pod(after)
@@ -152,7 +146,7 @@ class PodWorkers:
             self.queue.add(pod["metadata"]["uid"])
 
     def on_names_changed(self) -> None:
-        for uid in self._waiting_for_names:
+        for uid in self._starter.waiting_for_names:
             self.queue.add(uid)
 
     def on_state_change(self, uid: str) -> None:
@@ -187,7 +181,7 @@ class PodWorkers:
                 directory.stop(supervisor, GRACE_SECONDS, reason=EVICTED, message=message)
 
     def _warn_about_disk(self, pod: Object) -> None:
-        if self._disk_pressure and not _is_finished(pod):
+        if self._disk_pressure and not is_finished(pod):
             text = f"the disk is almost full; {how_to_free(self._node.directory)}"
             self._recorder.warn(pod, PodWarning("DiskPressure", text))
 
@@ -206,7 +200,7 @@ class PodWorkers:
         pod = pods[0]
         deleting = pod["metadata"].get("deletionTimestamp") is not None
         waiting: tuple[WaitingReason, ...] = ()
-        if supervisor is None and not _is_finished(pod):
+        if supervisor is None and not is_finished(pod):
             state = directory.state
             if state is not None and state["finished"]:
                 pass
@@ -215,8 +209,10 @@ class PodWorkers:
             elif directory.had_supervisor or _has_run(pod):
                 await self._recover(pod, directory, deleting=deleting)
             elif not deleting:
-                waiting = await self._try_to_start(pod, directory)
+                waiting = await self._starter.start(pod, directory)
                 if not waiting:
+                    self._generations[uid] = pod["metadata"].get("generation", 0)
+                    self._warn_about_disk(pod)
                     return RequeueAfter(_FIRST_STATE_SECONDS)
                 outcome = RequeueAfter(_RETRY_SECONDS)
         elif supervisor is not None and deleting:
@@ -227,10 +223,10 @@ class PodWorkers:
         self._events.relay(pod, directory)
         state = directory.state
         if state is not None or not deleting:
-            pod = await self._update_status(pod, state, waiting)
+            pod = await self._statuses.update(pod, directory, state, waiting)
         if deleting and uid not in self._supervisors:
             self._events.relay(pod, directory)  # the supervisor may have ended while the status was written
-            await self._remove_object(pod)
+            await self._statuses.delete_object(pod)
         return outcome
 
     def _directory_of(self, uid: str) -> PodDirectory:
@@ -295,20 +291,23 @@ class PodWorkers:
         config = directory.runtime_config
         if config is None or "deadlineAt" not in config:  # of an earlier version, which SIGHUP would end
             return
-        changed = with_changes(config, pod, deadline=deadline_at(pod, self._started_at(pod)))
+        changed = with_changes(config, pod, deadline=deadline_at(pod, started_at(pod, self._clock())))
         if changed != config:
             directory.write_runtime_config(changed)
             supervisor.signal(signal.SIGHUP)
 
+    async def _refresh_volumes(self, pod: Object, directory: PodDirectory) -> Outcome:
+        context = self._starter.context(pod, directory)
+        owner = file_owner(pod, node_user(context))
+        refresh = await self.volumes.refresh(pod, node_fields(context), directory.path / "volumes", owner)
+        if refresh.failure:
+            self._recorder.warn(pod, PodWarning("FailedMount", refresh.failure))
+        return Done() if refresh.due_in is None else RequeueAfter(refresh.due_in)
+
     def _seconds_left(self, pod: Object) -> float | None:
         """Until activeDeadlineSeconds end; None without a deadline."""
-        deadline = deadline_at(pod, self._started_at(pod))
+        deadline = deadline_at(pod, started_at(pod, self._clock()))
         return None if deadline is None else deadline - self._clock().timestamp()
-
-    def _started_at(self, pod: Object) -> float:
-        """When this node accepted the pod, in seconds since the epoch."""
-        reported = unix_seconds((pod.get("status") or {}).get("startTime"))
-        return self._clock().timestamp() if reported is None else reported
 
     def _exceed_deadline(self, pod: Object, directory: PodDirectory) -> None:
         """Of a pod without a supervisor, for example because it waits for a volume."""
@@ -317,165 +316,6 @@ class PodWorkers:
         state = container_status.without_supervisor(directory.state or empty_state(pod), container_status.NEVER, now)
         directory.write_state({**state, "reason": reason, "message": message})
         self._recorder.record(pod, reason, message)
-
-    # Starting
-
-    async def _try_to_start(self, pod: Object, directory: PodDirectory) -> tuple[WaitingReason, ...]:
-        try:
-            return await self._start_pod(pod, directory)
-        except OSError as error:  # for example a full disk, or no process can be started
-            text = f"{error.filename}: {error.strerror}" if error.filename else str(error)
-            if error.errno in DISK_FULL:
-                text = f"{text}; {how_to_free(self._node.directory)}"
-            waiting = (WaitingReason(reason="FailedCreatePodSandBox", message=text),)
-            self._recorder.warn_of_waiting(pod, waiting)
-            return waiting
-
-    async def _start_pod(self, pod: Object, directory: PodDirectory) -> tuple[WaitingReason, ...]:
-        if not self._gpus.allocate(pod):
-            text = f"{GPU_RESOURCE}: too few of the {len(self._node.machine.gpus)} GPUs of this node are free"
-            return (WaitingReason(reason="InsufficientGPUs", message=text),)
-        try:
-            objects = await self.volumes.objects_for_start(pod)
-        except PodConfigError as error:
-            reasons = (WaitingReason(reason="FailedMount", message=str(error)),)
-            self._recorder.warn_of_waiting(pod, reasons)
-            return reasons
-        images = await self._images.prepare(pod, directory)
-        if not isinstance(images, dict):
-            return images
-        context = self._context(pod, directory, images)
-        config = generate_runtime_config(pod, context, objects)
-        if not isinstance(config, RuntimeConfig):
-            self._recorder.warn_of_waiting(pod, config)
-            return config
-        if waiting := self._wait_for_names(pod, config, context):
-            return waiting
-        self._network.write_hosts_files()  # the hosts file must exist before the supervisor mounts it
-        if waiting := await asyncio.to_thread(set_up_pod, directory, config):  # waits for the disk
-            self._recorder.warn_of_waiting(pod, waiting)
-            return waiting
-        self._generations[pod["metadata"]["uid"]] = pod["metadata"].get("generation", 0)
-        await self._supervisors.start(pod["metadata"]["uid"], directory)
-        self._recorder.warn(pod, *config.warnings)
-        self._warn_about_disk(pod)
-        return ()
-
-    def _context(
-        self, pod: Object, directory: PodDirectory, images: Mapping[str, ContainerImage] | None = None
-    ) -> PodContext:
-        return PodContext(
-            node_name=self._node.node_name,
-            host_address=HOST_ADDRESS,
-            address=self._network.add_pod(pod),
-            directory=str(directory.path),
-            hosts_file=str(self._network.hosts_file(pod)),
-            level=self._node.sandbox.level,
-            user_namespace=self._node.sandbox.user_namespace,
-            python=self._node.python,
-            home=self._node.home,
-            shared_home=self._node.shared_home,
-            hidden=self._node.hidden,
-            open_files=self._node.open_files,
-            provisioned=self._node.provisioned,
-            user=os.getuid(),
-            allocatable=self._node.machine.allocatable,
-            started_at=self._started_at(pod),
-            service_variables=self._node.service_variables | self._network.service_variables(pod),
-            nfs=self._node.nfs,
-            cgroups=self._node.cgroups,
-            names=self._network.addresses_for(pod) if self._node.sandbox.level == PLAIN else {},
-            gpus=self._gpus.of_pod(pod["metadata"]["uid"]) if self._node.machine.gpus else None,
-            host_id=self._node.machine.boot_id,
-            images=images or {},
-            has_resolver=os.path.exists("/etc/resolv.conf"),  # noqa: PTH110 - on every start
-            has_many_users=self._node.has_many_users,
-            driver=self._node.driver,
-            open_mpis=self._open_mpis(pod, images or {}),
-        )
-
-    def _open_mpis(self, pod: Object, images: Mapping[str, ContainerImage]) -> frozenset[str]:
-        pythons = [(pod["metadata"].get("annotations") or {}).get(PYTHON) or self._node.python]
-        pythons += [image.python for image in images.values() if image.python]
-        return find_open_mpis(pythons)
-
-    async def _refresh_volumes(self, pod: Object, directory: PodDirectory) -> Outcome:
-        context = self._context(pod, directory)
-        owner = file_owner(pod, node_user(context))
-        refresh = await self.volumes.refresh(pod, node_fields(context), directory.path / "volumes", owner)
-        if refresh.failure:
-            self._recorder.warn(pod, PodWarning("FailedMount", refresh.failure))
-        return Done() if refresh.due_in is None else RequeueAfter(refresh.due_in)
-
-    def _wait_for_names(self, pod: Object, config: RuntimeConfig, context: PodContext) -> tuple[WaitingReason, ...]:
-        """At `plain` names are replaced by addresses before the start, so the pod waits a while for its peers."""
-        uid, namespace = pod["metadata"]["uid"], pod["metadata"]["namespace"]
-        self._waiting_for_names.discard(uid)
-        if context.level != PLAIN:
-            return ()
-        containers = [*config.pod_json["initContainers"], *config.pod_json["containers"]]
-        missing = set().union(*(unresolved_names(one["env"], namespace, context.names) for one in containers))
-        if not missing:
-            return ()
-        names = ", ".join(sorted(missing))
-        if time.monotonic() - self._first_seen[uid] < _RESOLVE_SECONDS:
-            self._waiting_for_names.add(uid)
-            # Without a message: usual for peers that start together.
-            return (WaitingReason(reason=container_status.CONTAINER_CREATING, message=""),)
-        text = f"started with unresolved names: {names}; at sandbox plain names are resolved only before the start"
-        self._recorder.warn(pod, PodWarning("UnresolvedName", text))
-        return ()
-
-    # Status and deletion
-
-    async def _update_status(
-        self, pod: Object, state: dict[str, Any] | None, waiting: tuple[WaitingReason, ...]
-    ) -> Object:
-        if state is None and _is_finished(pod):
-            return pod
-        before = pod.get("status") or {}
-        address = before.get("podIP") or self._network.add_pod(pod)
-        metadata = pod["metadata"]
-        uid, name, namespace = metadata["uid"], metadata["name"], metadata["namespace"]
-        image_ids = self._images.ids(uid, self._directory_of(uid)) if state is not None else {}
-        status = pod_status(
-            pod,
-            address=address,
-            host_address=HOST_ADDRESS,
-            state=state,
-            waiting=waiting,
-            image_ids=image_ids,
-            now=self._clock(),
-        )
-        if status["phase"] in _FINISHED_PHASES:
-            self._gpus.release(uid)  # before the status lets the scheduler bind the next pod
-        annotations = {SANDBOX: self._node.sandbox.level}
-        if state is not None and (restarts := shutdown_restarts(state)):
-            annotations[SHUTDOWN_RESTARTS] = str(restarts)
-        if containers := self._images.over_host_files(uid):
-            annotations[HOST_FILES] = ",".join(containers)
-        annotated = annotations.items() <= (metadata.get("annotations") or {}).items()
-        if annotated and same_status(before, status):
-            return pod
-        # The status subresource accepts annotations too: one write for both.
-        change = {"metadata": {"uid": uid, "annotations": annotations}, "status": status}
-        try:
-            pod = await self._client.patch(PODS, name, change, namespace=namespace, subresource="status")
-        except (NotFound, Conflict):
-            return pod  # deleted, or replaced by another pod of the same name, as the watch will show
-        self.store.remember(pod)
-        for event in transitions(pod, before, status, pulled=self._images.pulled_for(uid)):
-            self._recorder.record_about(pod, event.field_path, event.reason, event.message, type_=event.type)
-        if _is_finished(pod):
-            self._network.finish_pod(uid)
-        return pod
-
-    async def _remove_object(self, pod: Object) -> None:
-        metadata = pod["metadata"]
-        with contextlib.suppress(NotFound, Conflict):  # already deleted, or another pod has the name
-            await self._client.delete(
-                PODS, metadata["name"], namespace=metadata["namespace"], uid=metadata["uid"], grace_period_seconds=0
-            )
 
     async def _clean_up(self, uid: str, directory: PodDirectory, supervisor: SupervisorProcess | None) -> None:
         """The Pod object no longer exists."""
@@ -486,8 +326,7 @@ class PodWorkers:
         cgroups.remove_pod(directory.runtime_config or {})
         self._network.remove_pod(uid)
         self._gpus.release(uid)
-        self._first_seen.pop(uid, None)
-        self._waiting_for_names.discard(uid)
+        self._starter.forget(uid)
         self._recorder.forget(uid)
         self.volumes.forget(uid)
         self._images.forget(uid)
@@ -497,10 +336,6 @@ class PodWorkers:
             self._on_retired(await asyncio.to_thread(directory.retire))
         elif directory.path.exists():
             await asyncio.to_thread(directory.remove)
-
-
-def _is_finished(pod: Object) -> bool:
-    return (pod.get("status") or {}).get("phase") in _FINISHED_PHASES
 
 
 def _has_run(pod: Object) -> bool:

@@ -1,0 +1,173 @@
+"""Starts pods: everything that a pod needs on this node is there before its supervisor runs."""
+
+import asyncio
+import os
+import time
+from collections.abc import Callable, Mapping
+from datetime import datetime
+
+from trainwright.cluster.node.devices.allocation import GPU_RESOURCE, GpuAllocations
+from trainwright.cluster.node.disk import how_to_free
+from trainwright.cluster.node.network.hosts import unresolved_names
+from trainwright.cluster.node.network.pod_network import PodNetwork
+from trainwright.cluster.node.node_status import HOST_ADDRESS
+from trainwright.cluster.node.pods.config.container_image import ContainerImage
+from trainwright.cluster.node.pods.config.pod_context import PodContext, PodWarning
+from trainwright.cluster.node.pods.config.runtime_config import (
+    RuntimeConfig,
+    WaitingReason,
+    generate_runtime_config,
+)
+from trainwright.cluster.node.pods.images.pod_images import PodImages
+from trainwright.cluster.node.pods.node_config import NodeConfig
+from trainwright.cluster.node.pods.pod_directory import PodDirectory
+from trainwright.cluster.node.pods.pod_recorder import PodRecorder
+from trainwright.cluster.node.pods.pod_setup import find_open_mpis, set_up_pod
+from trainwright.cluster.node.pods.supervisors import Supervisors
+from trainwright.cluster.node.pods.volume_manager import VolumeManager
+from trainwright.cluster.node.referenced_objects import PodConfigError
+from trainwright.cluster.node.supervisor.containers import container_status
+from trainwright.cluster.node.supervisor.files import DISK_FULL
+from trainwright.cluster.node.supervisor.sandbox.sandbox import PLAIN
+from trainwright.objects import Object
+from trainwright.objects.node_annotations import PYTHON
+from trainwright.objects.times import unix_seconds
+
+_RESOLVE_SECONDS = 5.0
+
+
+def started_at(pod: Object, now: datetime) -> float:
+    """When this node accepted the pod, in seconds since the epoch."""
+    reported = unix_seconds((pod.get("status") or {}).get("startTime"))
+    return now.timestamp() if reported is None else reported
+
+
+class PodStarter:
+    def __init__(
+        self,
+        node: NodeConfig,
+        supervisors: Supervisors,
+        recorder: PodRecorder,
+        *,
+        network: PodNetwork,
+        volumes: VolumeManager,
+        images: PodImages,
+        gpus: GpuAllocations,
+        clock: Callable[[], datetime],
+    ) -> None:
+        self._node = node
+        self._supervisors = supervisors
+        self._recorder = recorder
+        self._network = network
+        self._volumes = volumes
+        self._images = images
+        self._gpus = gpus
+        self._clock = clock
+        self._first_seen: dict[str, float] = {}
+        self.waiting_for_names: set[str] = set()
+        """Uids of pods whose peers have no address yet; to be started again when names change."""
+
+    def see(self, uid: str) -> None:
+        """From now on the pod waits for its peers' names, for some seconds."""
+        self._first_seen.setdefault(uid, time.monotonic())
+
+    def forget(self, uid: str) -> None:
+        self._first_seen.pop(uid, None)
+        self.waiting_for_names.discard(uid)
+
+    async def start(self, pod: Object, directory: PodDirectory) -> tuple[WaitingReason, ...]:
+        """Starts the supervisor of a pod; returns why the pod has to wait if it cannot be started yet."""
+        try:
+            return await self._start(pod, directory)
+        except OSError as error:  # for example a full disk, or no process can be started
+            text = f"{error.filename}: {error.strerror}" if error.filename else str(error)
+            if error.errno in DISK_FULL:
+                text = f"{text}; {how_to_free(self._node.directory)}"
+            waiting = (WaitingReason(reason="FailedCreatePodSandBox", message=text),)
+            self._recorder.warn_of_waiting(pod, waiting)
+            return waiting
+
+    async def _start(self, pod: Object, directory: PodDirectory) -> tuple[WaitingReason, ...]:
+        if not self._gpus.allocate(pod):
+            text = f"{GPU_RESOURCE}: too few of the {len(self._node.machine.gpus)} GPUs of this node are free"
+            return (WaitingReason(reason="InsufficientGPUs", message=text),)
+        try:
+            objects = await self._volumes.objects_for_start(pod)
+        except PodConfigError as error:
+            reasons = (WaitingReason(reason="FailedMount", message=str(error)),)
+            self._recorder.warn_of_waiting(pod, reasons)
+            return reasons
+        images = await self._images.prepare(pod, directory)
+        if not isinstance(images, dict):
+            return images
+        context = self.context(pod, directory, images)
+        config = generate_runtime_config(pod, context, objects)
+        if not isinstance(config, RuntimeConfig):
+            self._recorder.warn_of_waiting(pod, config)
+            return config
+        if waiting := self._wait_for_names(pod, config, context):
+            return waiting
+        self._network.write_hosts_files()  # the hosts file must exist before the supervisor mounts it
+        if waiting := await asyncio.to_thread(set_up_pod, directory, config):  # waits for the disk
+            self._recorder.warn_of_waiting(pod, waiting)
+            return waiting
+        await self._supervisors.start(pod["metadata"]["uid"], directory)
+        self._recorder.warn(pod, *config.warnings)
+        return ()
+
+    def context(
+        self, pod: Object, directory: PodDirectory, images: Mapping[str, ContainerImage] | None = None
+    ) -> PodContext:
+        return PodContext(
+            node_name=self._node.node_name,
+            host_address=HOST_ADDRESS,
+            address=self._network.add_pod(pod),
+            directory=str(directory.path),
+            hosts_file=str(self._network.hosts_file(pod)),
+            level=self._node.sandbox.level,
+            user_namespace=self._node.sandbox.user_namespace,
+            python=self._node.python,
+            home=self._node.home,
+            shared_home=self._node.shared_home,
+            hidden=self._node.hidden,
+            open_files=self._node.open_files,
+            provisioned=self._node.provisioned,
+            user=os.getuid(),
+            allocatable=self._node.machine.allocatable,
+            started_at=started_at(pod, self._clock()),
+            service_variables=self._node.service_variables | self._network.service_variables(pod),
+            nfs=self._node.nfs,
+            cgroups=self._node.cgroups,
+            names=self._network.addresses_for(pod) if self._node.sandbox.level == PLAIN else {},
+            gpus=self._gpus.of_pod(pod["metadata"]["uid"]) if self._node.machine.gpus else None,
+            host_id=self._node.machine.boot_id,
+            images=images or {},
+            has_resolver=os.path.exists("/etc/resolv.conf"),  # noqa: PTH110 - on every start
+            has_many_users=self._node.has_many_users,
+            driver=self._node.driver,
+            open_mpis=self._open_mpis(pod, images or {}),
+        )
+
+    def _open_mpis(self, pod: Object, images: Mapping[str, ContainerImage]) -> frozenset[str]:
+        pythons = [(pod["metadata"].get("annotations") or {}).get(PYTHON) or self._node.python]
+        pythons += [image.python for image in images.values() if image.python]
+        return find_open_mpis(pythons)
+
+    def _wait_for_names(self, pod: Object, config: RuntimeConfig, context: PodContext) -> tuple[WaitingReason, ...]:
+        """At `plain` names are replaced by addresses before the start, so the pod waits a while for its peers."""
+        uid, namespace = pod["metadata"]["uid"], pod["metadata"]["namespace"]
+        self.waiting_for_names.discard(uid)
+        if context.level != PLAIN:
+            return ()
+        containers = [*config.pod_json["initContainers"], *config.pod_json["containers"]]
+        missing = set().union(*(unresolved_names(one["env"], namespace, context.names) for one in containers))
+        if not missing:
+            return ()
+        names = ", ".join(sorted(missing))
+        if time.monotonic() - self._first_seen[uid] < _RESOLVE_SECONDS:
+            self.waiting_for_names.add(uid)
+            # Without a message: usual for peers that start together.
+            return (WaitingReason(reason=container_status.CONTAINER_CREATING, message=""),)
+        text = f"started with unresolved names: {names}; at sandbox plain names are resolved only before the start"
+        self._recorder.warn(pod, PodWarning("UnresolvedName", text))
+        return ()
