@@ -234,7 +234,7 @@ def test_saving_a_damaged_image_writes_nothing(store: ImageStore) -> None:
     store.blob_path(image.manifest.layers[0].digest).unlink()
     buffer = io.BytesIO()
 
-    with pytest.raises(StoreError, match="is missing: pull or load it again"):
+    with pytest.raises(StoreError, match="is missing: build, pull or load it again"):
         save_archive(store, [image], buffer)
 
     assert buffer.getvalue() == b""

@@ -8,8 +8,9 @@ import io
 import posixpath
 import tarfile
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Any, BinaryIO, TypeVar
+from typing import IO, Any, BinaryIO, TypeVar
 
 import msgspec
 
@@ -30,6 +31,7 @@ from trainwright.cluster.images.formats import (
     Platform,
     decode_manifest_or_index,
 )
+from trainwright.cluster.images.layers.built import BuiltLayers
 from trainwright.cluster.images.layers.decompression import DecompressionError, decompress
 from trainwright.cluster.images.layers.tar_stream import TarEntry, TarError, TarStream
 from trainwright.cluster.images.reference import ImageReference, InvalidReferenceError
@@ -205,7 +207,7 @@ class _Loader:
         if manifest.config.media_type and manifest.config.media_type not in CONFIGS:
             raise ArchiveError(f"this is not a container image: it is {manifest.config.media_type[:100]}")
         for blob in (manifest.config, *manifest.layers):
-            if not self._store.has_blob(blob.digest, blob.size):
+            if not self._store.has_layer(blob):
                 raise ArchiveError(f"the archive lacks {blob.digest}, or has it with another size")
         config = ImageConfig.decode(self._document(manifest.config))
         if len(config.rootfs.diff_ids) != len(manifest.layers):
@@ -262,21 +264,29 @@ def save_archive(store: ImageStore, images: Sequence[Image], stream: BinaryIO) -
             known = names.setdefault(image.descriptor.digest, [])
             if image.reference is not None and image.reference.tag and image.reference not in known:
                 known.append(image.reference)
+        blobs = {blob.digest: blob for image in distinct.values() for blob in image.blobs}
         for digest, image in distinct.items():
-            for blob in image.digests:
-                if not store.has_blob(blob):
-                    raise StoreError(f"{blob} of image {names[digest] or digest} is missing: pull or load it again")
+            for blob in image.blobs:
+                if not store.has_layer(blob):
+                    name = names[digest][0].familiar if names[digest] else digest
+                    raise StoreError(f"{blob.digest} of image {name} is missing: build, pull or load it again")
         with tarfile.open(fileobj=stream, mode="w|", format=tarfile.PAX_FORMAT) as archive:
             _add_directory(archive, "blobs")
             _add_directory(archive, "blobs/sha256")
-            for blob in sorted({blob for image in distinct.values() for blob in image.digests}):
-                with store.blob_path(blob).open("rb") as file:
-                    member = tarfile.TarInfo(_blob_name(blob))
-                    member.size = store.blob_path(blob).stat().st_size
+            for _, blob in sorted(blobs.items()):
+                member = tarfile.TarInfo(_blob_name(blob.digest))
+                member.size = blob.size
+                with _open(store, blob) as file:
                     archive.addfile(member, file)
             _add_file(archive, "oci-layout", b'{"imageLayoutVersion":"1.0.0"}')
             _add_file(archive, "index.json", _index_of(distinct.values(), names))
             _add_file(archive, _DOCKER_MANIFEST_FILE, _docker_index_of(distinct.values(), names))
+
+
+def _open(store: ImageStore, blob: Descriptor) -> AbstractContextManager[IO[bytes]]:
+    if store.has_blob(blob.digest):
+        return store.blob_path(blob.digest).open("rb")
+    return BuiltLayers(store).open(blob)
 
 
 def _index_of(images: Iterable[Image], names: dict[str, list[ImageReference]]) -> bytes:

@@ -157,6 +157,14 @@ class BlobWriter:
         self._hash = hashlib.sha256()
         self.size = 0
 
+    def flush(self) -> Path:
+        """The file with what was written so far, which may be read until the end of the block."""
+        try:
+            self._file.flush()
+        except OSError as error:
+            raise disk_error(self._store.directory, error) from error
+        return self._path
+
     @property
     def digest(self) -> str:
         """Of what was written so far."""

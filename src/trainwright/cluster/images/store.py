@@ -53,7 +53,8 @@ NAME_ANNOTATION = "io.containerd.image.name"
 REF_NAME_ANNOTATION = "org.opencontainers.image.ref.name"
 """The name by which skopeo and other tools find an image in an OCI layout."""
 PULLED_DIGEST_ANNOTATION = "dev.trainwright.pulled-digest"
-"""The digest of the index from which the image was chosen: registries know the name by this digest."""
+"""The digest by which a registry knows the image if it is not that of the manifest here: that of the index from which
+it was chosen, or of the manifest with compressed layers that was pushed."""
 
 
 class AmbiguousImageError(StoreError):
@@ -83,13 +84,17 @@ class Image:
 
     @property
     def registry_digest(self) -> str:
-        """The digest by which a registry knows it: that of the index if it was pulled from one."""
+        """The digest by which a registry knows it."""
         return (self.descriptor.annotations or {}).get(PULLED_DIGEST_ANNOTATION, self.descriptor.digest)
 
     @property
+    def blobs(self) -> list[Descriptor]:
+        """All that it consists of."""
+        return [self.descriptor, self.manifest.config, *self.manifest.layers]
+
+    @property
     def digests(self) -> list[str]:
-        """All its blobs."""
-        return [self.descriptor.digest, self.id, *(layer.digest for layer in self.manifest.layers)]
+        return [blob.digest for blob in self.blobs]
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +102,7 @@ class Collected:
     """What `collect` has deleted."""
 
     digests: tuple[str, ...] = ()
+    """Blobs, and layers that were built here."""
     layers: tuple[str, ...] = ()
     """Unpacked layers, by the digest of their uncompressed content."""
     size: int = 0
@@ -127,6 +133,21 @@ class ImageStore(BlobStore):
     def layers(self) -> Path:
         """Unpacked layers, in directories named after the hexadecimal digest of the uncompressed layer."""
         return self.directory / "layers"
+
+    def layer_path(self, diff_id: str) -> Path:
+        """Of the unpacked layer."""
+        return self.layers / self.blob_path(diff_id).name
+
+    def layer_record(self, diff_id: str) -> Path:
+        """What gives the tar stream of a layer that was built here together with the unpacked files."""
+        return self.layer_path(diff_id).with_suffix(".tar-split")
+
+    def is_built(self, digest: str) -> bool:
+        """True for a layer that was built here, of which the store has the files instead of a blob."""
+        return self.layer_record(digest).exists() and self.layer_path(digest).is_dir()
+
+    def has_layer(self, layer: Descriptor) -> bool:
+        return self.has_blob(layer.digest, layer.size) or self.is_built(layer.digest)
 
     # Images
 
@@ -193,6 +214,13 @@ class ImageStore(BlobStore):
             self._add_entry(_named(image.descriptor, None), reference)
             return self._image(_named(image.descriptor, reference))
 
+    def set_registry_digest(self, reference: ImageReference, image: Image, digest: str) -> Image:
+        """Gives the image this name, by which a registry has it with another digest."""
+        known = msgspec.structs.replace(image.descriptor, annotations={PULLED_DIGEST_ANNOTATION: digest})
+        with self.lease():
+            self._add_entry(known, reference)
+            return self._image(_named(known, reference))
+
     def remove(self, reference: ImageReference) -> bool:
         """Removes the name, and with its last name the image; `collect` deletes the files."""
         with self._changed_index() as manifests:
@@ -248,19 +276,29 @@ class ImageStore(BlobStore):
         needed, needed_layers = self._needed_digests()
         deleted, size = [], 0
         for path in sorted((self.directory / "blobs" / "sha256").glob("*")):
-            if f"sha256:{path.name}" not in needed:
+            digest = f"sha256:{path.name}"
+            # A layer that was built here and loaded from an archive is here twice.
+            if digest not in needed or self.is_built(digest):
                 size += path.stat().st_size
                 path.unlink()
-                deleted.append(f"sha256:{path.name}")
+                if digest not in needed:
+                    deleted.append(digest)
         layers = []
         for path in sorted(self.layers.glob("*")):
             # Locks and other files beside a layer's directory begin with its digest.
-            if f"sha256:{path.name.partition('.')[0]}" not in needed_layers:
+            digest = f"sha256:{path.name.partition('.')[0]}"
+            if digest in needed_layers:
+                continue
+            if path.is_dir():
+                if self.is_built(digest):
+                    deleted.append(digest)
                 # Renamed first: a layer that is half deleted must not be taken for a whole one.
                 discarded = self.directory / "tmp" / f"layer-{path.name}"
                 path.rename(discarded)
                 remove_tree(discarded)
-                layers.append(f"sha256:{path.name}")
+                layers.append(digest)
+            else:
+                path.unlink()
         for path in (self.directory / "pins").glob("[!.]*"):
             if path.name not in self.pins():
                 path.unlink(missing_ok=True)
@@ -392,7 +430,7 @@ class ImageStore(BlobStore):
                 f"the manifest has {len(manifest.layers)} layers and the configuration {len(config.rootfs.diff_ids)}"
             )
         for layer in manifest.layers:
-            if not self.has_blob(layer.digest):
+            if not self.has_layer(layer):
                 raise StoreError(f"layer {layer.digest} is missing")
 
 

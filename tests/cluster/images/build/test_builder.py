@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.images.build.conftest import BASE, Build
+from trainwright.cluster.images.layers.built import BuiltLayers
 from trainwright.cluster.images.reference import ImageReference
 
 
@@ -153,8 +154,8 @@ def test_deleted_files_are_gone_from_the_image(build: Build) -> None:
     image = build(f"FROM {BASE}\nCOPY d /d\nRUN rm /d/a && rm -r /bin/../d/b && mkdir /d/b\nRUN ls -a /d; ls -a /d/b\n")
 
     assert "\n.\n..\nb\n.\n..\n" in build.output
-    layer = build.store.blob_path(image.manifest.layers[-1].digest)
-    with tarfile.open(layer) as archive:
+    layer = image.manifest.layers[-1]
+    with BuiltLayers(build.store).open(layer) as stream, tarfile.open(fileobj=stream, mode="r|") as archive:
         assert "d/.wh.a" in archive.getnames()
 
 

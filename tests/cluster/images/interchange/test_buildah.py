@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.support.images.tools import REASON, ContainerTools, are_wanted, debian_base
-from trainwright.cluster.images.archives import load_archive
+from trainwright.cluster.images.archives import load_archive, save_archive
 from trainwright.cluster.images.build.command import build_image
 from trainwright.cluster.images.build.errors import BuildError
 from trainwright.cluster.images.build.options import BuildOptions, Unreachable
@@ -67,6 +67,16 @@ def build_here(store: ImageStore, context: Path, name: str) -> Image:
     return build_image(store, options, lambda *_: Unreachable("no registry is asked"), Progress(quiet=True))
 
 
+def saved_layout(store: ImageStore, image: Image, directory: Path) -> Path:
+    """The OCI layout that `image save` writes."""
+    buffer = io.BytesIO()
+    save_archive(store, [image], buffer)
+    buffer.seek(0)
+    with tarfile.open(fileobj=buffer) as archive:
+        archive.extractall(directory, filter="data")
+    return directory
+
+
 def _name(case: str) -> str:
     return case.replace(" ", "-")
 
@@ -109,9 +119,7 @@ def test_the_same_files_are_ignored(case: str, tools: ContainerTools, store: Ima
 
     here = build_here(store, tmp_path / "context", f"ignore-{case}")
 
-    assert files_of(store.directory, [layer.digest for layer in here.manifest.layers]) == files_in_layout(
-        tmp_path / "layout"
-    )
+    assert files_in_layout(saved_layout(store, here, tmp_path / "here")) == files_in_layout(tmp_path / "layout")
 
 
 def files_of(layout: Path, digests: list[str]) -> set[str]:
@@ -146,10 +154,9 @@ def test_files_get_the_same_owners_modes_and_places(tools: ContainerTools, store
     tools.build("places", context)
     tools.copy(tools.storage_name("places"), f"oci:{tmp_path / 'layout'}:x")
 
-    build_here(store, context, "places")
-    tools.copy(f"oci:{store.directory}:docker.io/library/places:latest", f"oci:{tmp_path / 'here'}:x")
+    saved = saved_layout(store, build_here(store, context, "places"), tmp_path / "here")
 
-    assert listing(tmp_path / "here") == listing(tmp_path / "layout")
+    assert listing(saved) == listing(tmp_path / "layout")
 
 
 def listing(layout: Path) -> dict[str, tuple[Any, ...]]:
@@ -180,12 +187,13 @@ def test_an_image_built_here_on_a_real_base_runs_in_podman(
     )
 
     image = build_here(store, tmp_path, "debian-app")
-    tools.copy(f"oci:{store.directory}:docker.io/library/debian-app:latest", tools.storage_name("debian-app"))
+    saved = saved_layout(store, image, tmp_path / "saved")
+    tools.copy(f"oci:{saved}:docker.io/library/debian-app:latest", tools.storage_name("debian-app"))
 
     assert tools.run_image("debian-app").stdout == "from podman ['by default'] /app/program.py\n"
     shown = json.loads(tools.inspect(tools.storage_name("debian-app")))
     assert len(shown["Layers"]) == len(image.manifest.layers)
-    there = json.loads(tools.inspect(f"oci:{store.directory}:docker.io/library/debian-app:latest"))
+    there = json.loads(tools.inspect(f"oci:{saved}:docker.io/library/debian-app:latest"))
     assert there["Layers"] == [layer.digest for layer in image.manifest.layers]
     assert there["Digest"] == image.descriptor.digest
 

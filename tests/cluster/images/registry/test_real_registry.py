@@ -8,15 +8,17 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from tests.support.images.builder import add_image
+from tests.support.images.builder import add_built_image, add_image
 from tests.support.images.registry import PASSWORD, USER, TokenServer, running_registry
+from trainwright.cluster.images.formats import OCI_LAYER_GZIP
+from trainwright.cluster.images.layers.unpacked import UnpackedLayers
 from trainwright.cluster.images.reference import ImageReference
 from trainwright.cluster.images.registry.credentials import Credential
 from trainwright.cluster.images.registry.errors import AccessDeniedError, NotFoundError
 from trainwright.cluster.images.registry.progress import LayerProgress
 from trainwright.cluster.images.registry.pull import pull_image
 from trainwright.cluster.images.registry.push import push_image
-from trainwright.cluster.images.store import ImageStore
+from trainwright.cluster.images.store import DamagedImageError, ImageStore
 
 pytestmark = pytest.mark.registry
 
@@ -84,6 +86,47 @@ async def test_pushed_image_comes_back_with_the_same_digests(
     assert pulled.digests == image.digests
     by_digest = await pull_image(ImageStore(tmp_path / "third"), name.with_digest(pushed.digest))
     assert by_digest.id == image.id
+
+
+async def test_layers_that_were_built_here_are_pushed_compressed(
+    open_registry: str, store: ImageStore, tmp_path: Path
+) -> None:
+    name = ImageReference.parse(f"{open_registry}/built/app:1.0")
+    image = add_built_image(store, str(name), {"weights": b"0123456789" * 10_000})
+    reports: list[LayerProgress] = []
+
+    pushed = await push_image(store, image, name)
+    other = ImageStore(tmp_path / "other")
+    pulled = await pull_image(other, name)
+    again = await push_image(store, image, name, progress=reports.append)
+    other_name = ImageReference.parse(f"{open_registry}/built/moved:1.0")
+    moved = await push_image(store, store.tag(other_name, image), other_name, progress=reports.append)
+
+    assert pulled.id == image.id
+    assert pulled.descriptor.digest == pushed.digest == again.digest == moved.digest != image.descriptor.digest
+    assert [layer.media_type for layer in pulled.manifest.layers] == [OCI_LAYER_GZIP]
+    assert pulled.manifest.layers[0].size < 2000
+    [directory] = UnpackedLayers(other).directories(pulled)
+    assert (directory / "weights").stat().st_size == 100_000
+    assert [one.state for one in reports] == ["Preparing", "Layer already exists", "Preparing", "Mounted from"]
+    # The store knows it by the registry's digest, and has nothing twice.
+    assert store.find(name.with_digest(pushed.digest)) == store.find(name)
+    back = await pull_image(store, name)
+    assert (back.id, back.registry_digest, back.descriptor.digest) == (image.id, pushed.digest, image.descriptor.digest)
+    assert not any(store.has_blob(layer.digest) for layer in (*image.manifest.layers, *pulled.manifest.layers))
+    assert list((store.directory / "tmp").iterdir()) == []
+
+
+async def test_changed_files_are_not_pushed(open_registry: str, store: ImageStore, tmp_path: Path) -> None:
+    name = ImageReference.parse(f"{open_registry}/built/changed")
+    image = add_built_image(store, str(name), {"program.py": b"print(1)"})
+    [directory] = UnpackedLayers(store).directories(image)
+    (directory / "program.py").write_bytes(b"print(2)")
+
+    with pytest.raises(DamagedImageError, match=r"its files in .* were changed. Remove the images that have it"):
+        await push_image(store, image, name)
+    with pytest.raises(NotFoundError):
+        await pull_image(ImageStore(tmp_path / "other"), name)
 
 
 async def test_push_reports_each_layer_as_docker_does(open_registry: str, store: ImageStore) -> None:

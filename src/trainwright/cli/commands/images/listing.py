@@ -55,8 +55,9 @@ def ls_command(
 ) -> None:
     """List images.
 
-    SIZE is what an image occupies in the store, compressed; layers that images share are counted for each. An image
-    that has lost its name to a newer one is listed as <none>.
+    SIZE counts layers that were built here as they are, and those that were pulled as the registry has them,
+    compressed; layers that images share are counted for each. An image that has lost its name to a newer one is listed
+    as <none>.
     """
     with report_image_errors():
         images, damaged = open_store(data_dir).survey()

@@ -17,7 +17,7 @@ from trainwright.cluster.images.build.host_python import HostPython, python_file
 from trainwright.cluster.images.build.options import BuildOptions
 from trainwright.cluster.images.build.progress import Progress, container_id
 from trainwright.cluster.images.build.state import BuildState
-from trainwright.cluster.images.build.steps import NewLayer, RunMount, Steps, command_of
+from trainwright.cluster.images.build.steps import RunMount, Steps, command_of
 from trainwright.cluster.images.dockerfile.errors import ExpansionError
 from trainwright.cluster.images.dockerfile.ignore import PatternError
 from trainwright.cluster.images.dockerfile.instructions import (
@@ -33,7 +33,7 @@ from trainwright.cluster.images.dockerfile.instructions import (
     Value,
 )
 from trainwright.cluster.images.dockerfile.words import expand
-from trainwright.cluster.images.formats import SKIPPED_LABEL, ImageConfig, Platform
+from trainwright.cluster.images.formats import SKIPPED_LABEL, Descriptor, ImageConfig, Platform
 from trainwright.cluster.images.store import Image, ImageStore
 
 _PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "FTP_PROXY", "NO_PROXY", "ALL_PROXY")
@@ -129,6 +129,7 @@ class Builder:
         for stage in self._plan.stages:
             self._states[stage.index] = self._build_stage(stage)
         state = self._states[self._plan.stages[-1].index]
+        self._steps.sync_layers()
         image = self._store_image(state)
         self._progress.print(f"Successfully built {state.short_id}")
         for tag in self._options.tags:
@@ -371,9 +372,9 @@ class Builder:
         state.layers = list(entry.layers)
         return True
 
-    def _finish(self, state: BuildState, key: str, created_by: str, layer: NewLayer | None) -> None:
+    def _finish(self, state: BuildState, key: str, created_by: str, layer: Descriptor | None) -> None:
         if layer is not None:
-            state.add_layer(layer.descriptor, layer.diff_id)
+            state.add_layer(layer)
         state.add_history(self._options.created or _now(), created_by, empty_layer=layer is None)
         state.key = key
         self._cache.add(key, CacheEntry(config=state.config.encode(), layers=state.layers))

@@ -38,7 +38,7 @@ class BuildCache:
             entry = msgspec.json.decode((self._directory / key).read_bytes(), type=CacheEntry)
         except (OSError, msgspec.MsgspecError):
             return None
-        is_whole = all(self._store.has_blob(layer.digest, layer.size) for layer in entry.layers)
+        is_whole = all(self._store.has_layer(layer) for layer in entry.layers)
         return entry if is_whole else None
 
     def add(self, key: str, entry: CacheEntry) -> None:

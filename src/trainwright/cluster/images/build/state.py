@@ -61,9 +61,10 @@ class BuildState:
             None, Descriptor(media_type=OCI_MANIFEST, digest=digest_of(data), size=len(data)), manifest, self.config
         )
 
-    def add_layer(self, layer: Descriptor, diff_id: str) -> None:
+    def add_layer(self, layer: Descriptor) -> None:
+        """One that was built here: its digest is that of its uncompressed content."""
         self.layers.append(layer)
-        self.config.rootfs.diff_ids = [*self.config.rootfs.diff_ids, diff_id]
+        self.config.rootfs.diff_ids = [*self.config.rootfs.diff_ids, layer.digest]
 
     def add_history(self, created: str, created_by: str, *, empty_layer: bool) -> None:
         self.config.created = created

@@ -27,10 +27,10 @@ from trainwright.cluster.images.build.state import BuildState
 from trainwright.cluster.images.build.tree import Tree, TreeFile
 from trainwright.cluster.images.dockerfile.ignore import PatternError
 from trainwright.cluster.images.dockerfile.instructions import Mount, Run
-from trainwright.cluster.images.formats import OCI_LAYER_GZIP, Descriptor
+from trainwright.cluster.images.formats import Descriptor
+from trainwright.cluster.images.layers.built import BuiltLayers
 from trainwright.cluster.images.layers.image_root import Bind, in_user_namespace, run_in_image_root
 from trainwright.cluster.images.layers.namespace import remove_tree
-from trainwright.cluster.images.layers.pack import pack_layer
 from trainwright.cluster.images.layers.unpack import LayerError, unpack_layer
 from trainwright.cluster.images.layers.unpacked import UnpackedLayers
 from trainwright.cluster.images.store import ImageStore
@@ -51,12 +51,6 @@ Prepare = Callable[[str], Sequence[Bind]]
 """Mounts what a step needs, in a directory that it gets, and returns where the step sees it."""
 
 
-@dataclass(frozen=True, slots=True)
-class NewLayer:
-    descriptor: Descriptor
-    diff_id: str
-
-
 class Steps:
     """`output` is the descriptor to which programs write."""
 
@@ -67,10 +61,11 @@ class Steps:
         self._options = options
         self._output = output
         self._unpacked = UnpackedLayers(store)
+        self._built = BuiltLayers(store)
 
     # Files
 
-    def copy(self, state: BuildState, job: CopyJob, *, chown: str) -> NewLayer | None:
+    def copy(self, state: BuildState, job: CopyJob, *, chown: str) -> Descriptor | None:
         """Files get the owner that --chown names, else root; those of archives keep theirs without --chown."""
         is_empty = not state.layers and not state.uses_host_files
         if is_empty and job.archives and not job.sources and not job.new_files and not chown:
@@ -103,7 +98,7 @@ class Steps:
         find: Callable[[Tree], CopyJob],
         *,
         chown: str,
-    ) -> NewLayer | None:
+    ) -> Descriptor | None:
         """Copies what `find` names in the files of another image."""
 
         def copy_files() -> None:
@@ -125,7 +120,7 @@ class Steps:
         except LayerError as error:
             raise BuildError(f"the image cannot be unpacked: {error}") from error
 
-    def make_working_directory(self, state: BuildState) -> NewLayer | None:
+    def make_working_directory(self, state: BuildState) -> Descriptor | None:
         path, user = state.config.config.working_dir, state.config.config.user
 
         def make() -> None:
@@ -136,7 +131,7 @@ class Steps:
 
         return self._change(state, make)
 
-    def add_files(self, write: Callable[[str], None]) -> NewLayer:
+    def add_files(self, write: Callable[[str], None]) -> Descriptor:
         """Files that `write` writes below a directory are the layer."""
         with self._scratch() as scratch:
             layer = f"{scratch}/layer"
@@ -144,7 +139,9 @@ class Steps:
             write(layer)
             return self._store_layer(layer)
 
-    def _change(self, state: BuildState, change: Callable[[], None], prepare: Prepare | None = None) -> NewLayer | None:
+    def _change(
+        self, state: BuildState, change: Callable[[], None], prepare: Prepare | None = None
+    ) -> Descriptor | None:
         """Calls `change` inside the root directory of the image."""
         reader, writer = os.pipe()
 
@@ -183,7 +180,7 @@ class Steps:
         arguments: Mapping[str, str],
         container: str,
         mounts: Sequence["RunMount"] = (),
-    ) -> tuple[int, NewLayer | None]:
+    ) -> tuple[int, Descriptor | None]:
         """Exit code of the command, and what it wrote if that is 0."""
         config = state.config.config
         inherited = self._options.environment if state.uses_host_files else {}
@@ -248,7 +245,7 @@ class Steps:
             raise BuildError(f"cannot make the root directory: {error.strerror or error}") from error
         return os.waitstatus_to_exitcode(status)
 
-    def _gather(self, state: BuildState, scratch: str, mount_points: Sequence[str] = ()) -> NewLayer | None:
+    def _gather(self, state: BuildState, scratch: str, mount_points: Sequence[str] = ()) -> Descriptor | None:
         host_files = state.uses_host_files
         layer = gather_layer(
             scratch,
@@ -258,25 +255,15 @@ class Steps:
         )
         return self._store_layer(layer) if layer else None
 
-    def _store_layer(self, layer: str) -> NewLayer:
+    def sync_layers(self) -> None:
+        """Returns when the new layers are on the disk."""
+        self._built.sync()
+
+    def _store_layer(self, layer: str) -> Descriptor:
         try:
-            with self._store.writer() as writer:
-                packed = pack_layer(layer, writer)
-                descriptor = writer.commit(media_type=OCI_LAYER_GZIP)
+            return self._built.add(layer)
         except OSError as error:
             raise BuildError(f"cannot write the layer: {error.strerror or error}") from error
-        self._keep_unpacked(layer, packed.diff_id)
-        return NewLayer(descriptor, packed.diff_id)
-
-    def _keep_unpacked(self, layer: str, diff_id: str) -> None:
-        """The files are what unpacking the layer would give."""
-        target = self._store.layers / diff_id.partition(":")[2]
-        os.chmod(layer, 0o755)  # noqa: S103 - the root directory of images
-        if not target.exists():
-            try:
-                os.rename(layer, target)
-            except OSError:
-                return  # another build has made the same layer, or it is unpacked when it is needed
 
     @contextmanager
     def _scratch(self) -> Iterator[str]:

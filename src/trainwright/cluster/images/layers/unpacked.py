@@ -10,7 +10,7 @@ from pathlib import Path
 
 from trainwright.cluster.images.layers.namespace import ContainerRootError, remove_tree, run_as_container_root
 from trainwright.cluster.images.layers.unpack import LayerError, UnpackedLayer, unpack_layer
-from trainwright.cluster.images.store import Image, ImageStore
+from trainwright.cluster.images.store import Image, ImageStore, StoreError
 
 PROGRAM = "trainwright.cluster.images.layers.unpacked"
 """The module to run in a process of its own, see `main`."""
@@ -43,6 +43,8 @@ class UnpackedLayers:
             if path.is_dir():
                 return path  # another process has done it meanwhile
             blob = self._store.blob_path(digest)
+            if not blob.exists():
+                raise LayerError(f"layer {digest} is missing in {self._store.directory}: build, load or pull it again")
             temporary = self._store.directory / "tmp" / f"layer-{path.name}-{os.getpid()}"
             try:
                 unpacked = run_as_container_root(lambda: _unpack_file(blob, temporary, diff_id))
@@ -58,7 +60,7 @@ class UnpackedLayers:
         return path
 
     def _path(self, diff_id: str) -> Path:
-        return self._store.layers / diff_id.partition(":")[2]
+        return self._store.layer_path(diff_id)
 
 
 def _layers(image: Image) -> list[tuple[str, str]]:
@@ -103,7 +105,7 @@ def main(arguments: Sequence[str]) -> None:
     try:
         layers.directories(_find(store.images(), digest))
         answer: dict[str, object] = {"skippedDevices": layers.skipped_devices}
-    except (LayerError, ContainerRootError, LookupError) as error:
+    except (LayerError, ContainerRootError, LookupError, StoreError) as error:
         answer = {"error": str(error)}
     sys.stdout.write(json.dumps(answer))
 

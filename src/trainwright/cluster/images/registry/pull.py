@@ -86,11 +86,26 @@ class _Puller:
                 raise FormatError(
                     f"{self._reference} is not a container image: it is {manifest.config.media_type[:100]}"
                 )
+            if (known := self._known_image(manifest, index_digest or digest_of(data))) is not None:
+                return known
             layers = {layer.digest: layer for layer in manifest.layers}
             for layer in layers.values():
                 self._tell(layer, "Pulling fs layer")
             await self._fetch_blobs([manifest.config, *layers.values()])
             return self._store.add_image(data, reference=self._reference, pulled_digest=index_digest)
+
+    def _known_image(self, manifest: Manifest, digest: str) -> Image | None:
+        """An image of the same ID that was built here: its layers are the same, not compressed."""
+        for image in self._store.images():
+            if image.id == manifest.config.digest and self._is_built(image):
+                for layer in {layer.digest: layer for layer in manifest.layers}.values():
+                    self._tell(layer, "Already exists")
+                return self._store.set_registry_digest(self._reference, image, digest)
+        return None
+
+    def _is_built(self, image: Image) -> bool:
+        layers = image.manifest.layers
+        return any(self._store.is_built(one.digest) for one in layers) and all(map(self._store.has_layer, layers))
 
     async def _fetch_blobs(self, blobs: list[Descriptor]) -> None:
         try:

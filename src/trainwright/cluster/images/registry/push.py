@@ -2,12 +2,16 @@
 
 import asyncio
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode, urljoin, urlsplit
 
-from trainwright.cluster.images.formats import OCI_MANIFEST, Descriptor
+import msgspec
+
+from trainwright.cluster.images.formats import OCI_LAYER_GZIP, OCI_MANIFEST, Descriptor, digest_of
+from trainwright.cluster.images.layers.built import BuiltLayers, damaged_layer, stream_command
 from trainwright.cluster.images.reference import ImageReference
 from trainwright.cluster.images.registry.client import Body, RegistryClient
 from trainwright.cluster.images.registry.credentials import Keyring, choices
@@ -19,7 +23,7 @@ from trainwright.cluster.images.registry.errors import (
 )
 from trainwright.cluster.images.registry.progress import LayerProgress, Report, State, ignore
 from trainwright.cluster.images.registry.settings import RegistrySettings, endpoints
-from trainwright.cluster.images.store import DamagedImageError, Image, ImageStore
+from trainwright.cluster.images.store import BlobWriter, DamagedImageError, Image, ImageStore
 
 _PIECE = 1 << 20
 _MOST_SOURCES = 3
@@ -41,7 +45,10 @@ async def push_image(
     settings: RegistrySettings | None = None,
     progress: Report = ignore,
 ) -> Pushed:
-    """Uploads the image under this name. The registry then has the same digests as the store."""
+    """Uploads the image under this name, layers that were built here compressed. Its ID stays the same.
+
+    The store remembers the digest by which the registry has it.
+    """
     settings = settings or RegistrySettings()
     endpoint = endpoints(reference.registry, settings, with_mirrors=False)[0]
     failure: AccessDeniedError | None = None
@@ -49,7 +56,11 @@ async def push_image(
         try:
             with store.lease():
                 async with RegistryClient(endpoint, credential, settings) as client:
-                    return await _Pusher(client, store, image, reference, settings, progress).push()
+                    pushed = await _Pusher(client, store, image, reference, settings, progress).push()
+                present = store.find(reference)
+                if present and present.id == image.id and present.registry_digest != pushed.digest:
+                    store.set_registry_digest(reference, image, pushed.digest)
+                return pushed
         except AccessDeniedError as error:
             failure = failure or AccessDeniedError(f"{reference.familiar}: {error}")
     assert failure is not None  # noqa: S101 (for the type checker)
@@ -70,6 +81,7 @@ class _Pusher:
         self._settings, self._report = settings, progress
         self._slots = asyncio.Semaphore(settings.parallel)
         self._scope = f"repository:{reference.repository}:pull,push"
+        self._built = BuiltLayers(store)
         self._names = {
             layer.digest: diff_id.partition(":")[2][:12]
             for layer, diff_id in zip(image.manifest.layers, image.config.rootfs.diff_ids, strict=True)
@@ -85,16 +97,20 @@ class _Pusher:
         sources = self._sources(layers)
         try:
             async with asyncio.TaskGroup() as tasks:
-                for layer in layers:
-                    tasks.create_task(self._push_blob(layer, sources[layer.digest]))
+                uploads = [tasks.create_task(self._push_layer(layer, sources[layer.digest])) for layer in layers]
         except ExceptionGroup as group:
             raise group.exceptions[0] from None
+        there = {layer.digest: upload.result() for layer, upload in zip(layers, uploads, strict=True)}
         await self._push_blob(manifest.config, [])
+        if any(digest != upload.digest for digest, upload in there.items()):
+            # The manifest names the layers as they were compressed. Docker and podman do the same.
+            compressed = [there[layer.digest] for layer in manifest.layers]
+            data = msgspec.structs.replace(manifest, layers=compressed).encode()
         media_type = manifest.media_type or self._image.descriptor.media_type or OCI_MANIFEST
         path = f"/v2/{self._reference.repository}/manifests/{self._reference.identifier}"
         body = Body(lambda: data, len(data), media_type, is_idempotent=True)
         async with self._client.request("PUT", path, scope=self._scope, body=body, accept=(200, 201, 202)):
-            return Pushed(self._image.descriptor.digest, len(data))
+            return Pushed(digest_of(data), len(data))
 
     def _sources(self, layers: Iterable[Descriptor]) -> dict[str, list[str]]:
         """Other repositories of this registry that have a layer, as far as the store knows."""
@@ -113,17 +129,66 @@ class _Pusher:
                     known.append(name.repository)
         return sources
 
-    async def _push_blob(self, blob: Descriptor, sources: list[str]) -> None:
+    async def _push_layer(self, layer: Descriptor, sources: list[str]) -> Descriptor:
+        """The layer as the registry has it."""
         async with self._slots:
-            if await self._exists(blob):
-                self._tell(blob, "Layer already exists")
-                return
-            for source in sources:
-                if await self._mount(blob, source):
-                    self._tell(blob, "Mounted from", source=source)
-                    return
-            await self._upload(blob)
+            if self._store.has_blob(layer.digest) or not self._store.is_built(layer.digest):
+                await self._push_blob(layer, sources)
+                return layer
+            known = self._built.compressed(layer)
+            if known is not None:
+                self._names[known.digest] = self._names[layer.digest]
+                if await self._is_there(known, sources):
+                    return known
+            with self._store.writer() as writer:
+                await self._compress(layer, writer)
+                compressed = Descriptor(media_type=OCI_LAYER_GZIP, digest=writer.digest, size=writer.size)
+                self._names[compressed.digest] = self._names[layer.digest]
+                self._built.remember_compressed(layer, compressed)
+                await self._push_blob(compressed, sources, file=writer.flush())
+            return compressed
+
+    async def _compress(self, layer: Descriptor, writer: BlobWriter) -> None:
+        process = await asyncio.create_subprocess_exec(
+            *stream_command(self._store, layer, "gzip"),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        assert process.stdout is not None and process.stderr is not None  # noqa: S101, PT018 (for the type checker)
+        try:
+            while piece := await process.stdout.read(_PIECE):
+                await asyncio.to_thread(writer.write, piece)
+            message = await process.stderr.read()
+            if await process.wait():
+                raise damaged_layer(layer, message)
+        except BaseException:
+            with suppress(ProcessLookupError):
+                process.kill()
+            raise
+
+    async def _push_blob(self, blob: Descriptor, sources: list[str], file: Path | None = None) -> None:
+        if not await self._is_there(blob, sources):
+            await self._upload(blob, file or self._stored(blob))
             self._tell(blob, "Pushed", blob.size)
+
+    def _stored(self, blob: Descriptor) -> Path:
+        if not self._store.has_blob(blob.digest, blob.size):
+            raise DamagedImageError(
+                f"{blob.digest} is missing or damaged in {self._store.directory}: build, pull or load it again"
+            )
+        return self._store.blob_path(blob.digest)
+
+    async def _is_there(self, blob: Descriptor, sources: list[str]) -> bool:
+        """True if the registry has it, or takes it from another repository."""
+        if await self._exists(blob):
+            self._tell(blob, "Layer already exists")
+            return True
+        for source in sources:
+            if await self._mount(blob, source):
+                self._tell(blob, "Mounted from", source=source)
+                return True
+        return False
 
     async def _exists(self, blob: Descriptor) -> bool:
         path = f"/v2/{self._reference.repository}/blobs/{blob.digest}"
@@ -145,12 +210,12 @@ class _Pusher:
         except (AccessDeniedError, NotFoundError):
             return False
 
-    async def _upload(self, blob: Descriptor) -> None:
+    async def _upload(self, blob: Descriptor, file: Path) -> None:
         """An upload that is interrupted begins again."""
         pause = self._settings.first_pause
         for attempt in range(1, self._settings.attempts + 1):
             try:
-                return await self._try_upload(blob)
+                return await self._try_upload(blob, file)
             except CutConnectionError:
                 if attempt == self._settings.attempts:
                     raise
@@ -158,18 +223,13 @@ class _Pusher:
             pause *= 2
         return None
 
-    async def _try_upload(self, blob: Descriptor) -> None:
+    async def _try_upload(self, blob: Descriptor, file: Path) -> None:
         path = f"/v2/{self._reference.repository}/blobs/uploads/"
         async with self._client.request("POST", path, scope=self._scope, accept=(202,)) as response:
             location = await self._location(response.headers.get("Location", ""))
         separator = "&" if urlsplit(location).query else "?"
         target = f"{location}{separator}digest={quote(blob.digest, safe='')}"
-        source = self._store.blob_path(blob.digest)
-        if not self._store.has_blob(blob.digest, blob.size):
-            raise DamagedImageError(
-                f"{blob.digest} is missing or damaged in {self._store.directory}: pull or load it again"
-            )
-        body = Body(lambda: self._pieces(source, blob), blob.size)
+        body = Body(lambda: self._pieces(file, blob), blob.size)
         async with self._client.request("PUT", target, scope=self._scope, body=body, accept=(201,)):
             return
 
