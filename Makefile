@@ -12,6 +12,8 @@ ROUNDS ?=
 # For a first look: -n auto --dist loadgroup. Not the default: jobs of two processes on one machine take each other's ports.
 PARALLEL ?=
 export PYTHON
+# The tests start Python a thousand times: without bytecode files each start would compile everything anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 help:  ## Show the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
