@@ -43,7 +43,7 @@ def data_dir_flag(command: F) -> F:
         metavar="NAME",
         expose_value=False,
         callback=_select_cluster,
-        help="The embedded cluster of this name, its context is trainwright-NAME (default: the one without a name).",
+        help="Use the embedded cluster with this name and context trainwright-NAME (default: the one without a name).",
     )(command)
 
 

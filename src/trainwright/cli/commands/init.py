@@ -22,7 +22,11 @@ _STDOUT = "-"
 @click.argument("program", required=False, metavar="[PROGRAM]")
 @program_flags
 @click.option(
-    "-o", "--output", default="job.yaml", metavar="FILE", help="The file to write, - for standard output (job.yaml)."
+    "-o",
+    "--output",
+    default="job.yaml",
+    metavar="FILE",
+    help="The file to write, - for standard output (default: job.yaml).",
 )
 @click.option("--force", is_flag=True, help="Overwrite the file if it exists.")
 def command(program: str | None, module: str | None, output: str, force: bool, **flags: Any) -> None:

@@ -52,7 +52,7 @@ def _duration(flag: str, seconds: float, meaning: str) -> Callable[[F], F]:
     "--enable-scheme",
     multiple=True,
     metavar="KIND",
-    help="A kind to reconcile, such as pytorchjob; may be repeated (default: all kinds).",
+    help="A kind to reconcile, such as pytorchjob; can be repeated (default: all kinds).",
 )
 @click.option("--install-crds", is_flag=True, help="Install or update the CustomResourceDefinitions at start.")
 @_count("--controller-threads", _DEFAULTS.controller_threads, "Maximum number of concurrent reconciles.")

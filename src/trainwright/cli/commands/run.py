@@ -104,7 +104,7 @@ def command(
     All objects are validated before the first one is applied. A job that has finished is run again; a job that is
     running is followed.
 
-    Ctrl-C leaves the jobs running; a second one asks whether to stop them.
+    Ctrl-C does not stop the jobs. A second one asks whether to stop them or to leave them running.
 
     Exit codes: 0 succeeded, 1 failed, 124 timed out, 130 interrupted or stopped.
     """

@@ -85,7 +85,7 @@ def program_flags(command: F) -> F:
             "framework",
             type=framework,
             metavar="NAME",
-            help=f"The framework, {', '.join(FRAMEWORKS)}, or the kind of its jobs (default: by what it imports).",
+            help=f"One of {', '.join(FRAMEWORKS)}, or the kind of its jobs (default: by what the program imports).",
         ),
         click.option(
             "--image",
@@ -98,7 +98,7 @@ def program_flags(command: F) -> F:
             "mounts",
             multiple=True,
             metavar="SOURCE:/PATH[:ro]",
-            help="Mount a file or directory of this machine, or a PersistentVolumeClaim; may be repeated.",
+            help="Mount a file or directory of this machine, or a PersistentVolumeClaim; can be repeated.",
         ),
         click.option(
             "--max-restarts",

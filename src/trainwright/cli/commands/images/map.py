@@ -20,13 +20,14 @@ from trainwright.cluster.images.mappings import ImageMapping, ImageMappings
 def map_command(
     pattern: str | None, python: str | None, image: str | None, remove: bool, data_dir: Path | None
 ) -> None:
-    """Say what an image name means on this machine; without PATTERN, list what was said.
+    """Say what image names mean on this machine; without PATTERN, list the mappings.
 
+    \b
       trainwright image map 'registry.example.com/team/*' --python .venv/bin/python
       trainwright image map pytorch/pytorch --image my-pytorch:2
 
     PATTERN is the name of an image, without a tag for all tags; `*` stands for any characters. A name without `*`
-    counts before patterns, a later mapping before an earlier one. Pods that start afterwards follow it.
+    takes precedence over patterns, and a later mapping over an earlier one. It holds for pods that start afterwards.
     """
     mappings = ImageMappings(open_store(data_dir).directory)
     with report_image_errors():

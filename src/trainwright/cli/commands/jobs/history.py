@@ -35,9 +35,9 @@ def command(
 ) -> None:
     """List finished runs with their last metrics, the latest last.
 
-    Runs stay in the history when the job is run again or deleted. The embedded cluster records all of them; of another
-    cluster those that `run` or `logs -f` followed on this machine. RUN is the beginning of the job's uid. A narrow
-    terminal shows fewer columns; -o wide shows all.
+    Runs stay in the history when the job is run again or deleted. The embedded cluster records all runs. Of
+    other clusters, the history has the runs that `run` or `logs -f` followed on this machine. RUN is the beginning of
+    the job's uid. A narrow terminal shows fewer columns; -o wide shows all.
     """
     target = _target(TargetOptions(context, kubeconfig, data_dir))
     runs = [run for run in read_history(history_file(target)) if _matches(run, read_references(job), namespace)]

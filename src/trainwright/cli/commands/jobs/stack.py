@@ -59,7 +59,7 @@ def command(
     It uses py-spy, which the programs do not notice. Install it into the Python of the pods, or anywhere on PATH.
     Pids are those of this machine.
 
-    On other clusters py-spy runs inside the pods: their image must have it, and they the capability SYS_PTRACE.
+    On other clusters py-spy runs inside the pods: the image needs it, and the container the capability SYS_PTRACE.
     """
     found = find_job(session, job)
     pods = latest_of_each_rank(select_rank(rank_pods(session, found), rank))
