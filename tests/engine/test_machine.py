@@ -23,6 +23,7 @@ from tests.support.objects.jobs import JobBuilder
 from trainwright.api.job import Job
 from trainwright.api.kinds import KINDS, PYTORCH, Kind
 from trainwright.api.kinds.jax import JAX
+from trainwright.api.kinds.mpi import MPI
 from trainwright.api.kinds.paddle import PADDLE
 from trainwright.api.kinds.tensorflow import TENSORFLOW
 from trainwright.api.kinds.xgboost import XGBOOST
@@ -97,7 +98,7 @@ class EngineMachine(RuleBasedStateMachine):
         for name, master, count in zip(JOBS, masters, workers, strict=True):
             builder = JobBuilder(name, kind=self.kind).metadata(uid=f"uid-of-{name}").workers(count, policy=policy)
             builder.run_policy(**{key: value for key, value in run_policy.items() if value is not None})
-            if (master or self.kind is XGBOOST) and self.kind is not JAX:
+            if (master or self.kind in (XGBOOST, MPI)) and self.kind is not JAX:
                 builder.replica(self.kind.roles[0].name, policy=policy)
             self._set_own_fields(builder, option, data)
             self.world.put_job(builder.raw())
@@ -129,7 +130,7 @@ class EngineMachine(RuleBasedStateMachine):
     def reconcile(self, name: str) -> None:
         self._reconcile(name)
 
-    @rule(kind=st.sampled_from(["jobs", "pods", "services", "nodes"]), steps=st.integers(1, 10))
+    @rule(kind=st.sampled_from(["jobs", "pods", "services", "extras", "nodes"]), steps=st.integers(1, 10))
     def watch_advances(self, kind: str, steps: int) -> None:
         self.world.catch_up(kind, steps)
 
@@ -227,6 +228,16 @@ class EngineMachine(RuleBasedStateMachine):
     def user_deletes_service(self, data: st.DataObject) -> None:
         name = data.draw(st.sampled_from(sorted(self.world.services)))
         self.world.delete("services", name, self.world.services[name]["metadata"]["uid"])
+
+    @precondition(lambda self: self.world.extras)
+    @rule(data=st.data(), edited=st.booleans())
+    def user_deletes_or_edits_extra_object(self, data: st.DataObject, edited: bool) -> None:
+        name = data.draw(st.sampled_from(sorted(self.world.extras)))
+        extra = self.world.extras[name]
+        if edited and "data" in extra:
+            self.world.replace({**extra, "data": {"hostfile": "mine"}})
+        else:
+            self.world.delete("extras", name, extra["metadata"]["uid"])
 
     @rule(name=st.sampled_from(JOBS), suspended=st.booleans())
     def user_suspends(self, name: str, suspended: bool) -> None:
@@ -452,13 +463,31 @@ class EngineMachine(RuleBasedStateMachine):
             elif not is_finished(job["status"]):
                 assert pods - desired == set(), "pods beyond the number of replicas"
                 assert _not_completed(job) <= pods
-                assert _not_completed(job) <= services
+                assert services >= (_not_completed(job) if self.kind.roles[0].has_service else set())
+                if self.kind is MPI:
+                    self._check_files_of_mpirun(name)
             elif self.clean == "All":
                 assert not pods
                 assert not services
             elif self.clean == "Running":
                 assert all(_is_done(self.world.pods[pod]) for pod in pods)
                 assert services <= pods
+
+    def _check_files_of_mpirun(self, name: str) -> None:
+        """The launcher may exec in all workers, and the files that it reads name them in the order of their indexes."""
+        desired = sorted(_desired(self.world.jobs[name]) - {f"{name}-launcher"})
+        running = [pod for pod in desired if self._is_running(pod)]
+        starting = not self._is_running(f"{name}-launcher") and running != desired
+        files = self.world.extras[f"ConfigMap {name}-config"]["data"]
+        assert files["hostfile"].split("\n")[:-1] == [f"{pod} slots=1" for pod in desired]
+        listed = files["discover_hosts.sh"].split("\n")[1:]
+        assert listed == ([] if starting else [f"echo {pod}:1" for pod in running])
+        _, *exec_rules = self.world.extras[f"Role {name}-launcher"]["rules"]
+        assert [rule["resourceNames"] for rule in exec_rules] == ([desired] if desired else [])
+        assert {f"ServiceAccount {name}-launcher", f"RoleBinding {name}-launcher"} <= self.world.extras.keys()
+
+    def _is_running(self, pod: str) -> bool:
+        return bool(self.world.pods[pod]["status"]["phase"] == "Running")
 
     def _all_pods_succeed(self) -> None:
         """Running pods succeed, pending pods start, and the back-off of failed pods ends."""
@@ -486,7 +515,7 @@ class EngineMachine(RuleBasedStateMachine):
 def _rank(pod: Object) -> tuple[str, ...]:
     labels: dict[str, Any] = pod["metadata"]["labels"]
     keys = ("job-name", "replica-type", "replica-index")
-    return tuple(labels[f"training.kubeflow.org/{key}"] for key in keys)
+    return tuple(labels.get(f"training.kubeflow.org/{key}", "") for key in keys)  # a launcher has no index
 
 
 def _is_done(pod: Object) -> bool:
@@ -495,11 +524,7 @@ def _is_done(pod: Object) -> bool:
 
 def _desired(job: Object) -> set[str]:
     replicas = job["spec"][KINDS[job["kind"]].replicas_field]
-    return {
-        f"{job['metadata']['name']}-{role.lower()}-{index}"
-        for role, replica in replicas.items()
-        for index in range(replica["replicas"])
-    }
+    return {_child_name(job, role, index) for role, replica in replicas.items() for index in range(replica["replicas"])}
 
 
 def _not_completed(job: Object) -> set[str]:
@@ -508,8 +533,12 @@ def _not_completed(job: Object) -> set[str]:
     for role, text in (job["status"].get("completedIndexes") or {}).items():
         for part in text.split(","):
             first, _, last = part.partition("-")
-            done |= {f"{job['metadata']['name']}-{role.lower()}-{i}" for i in range(int(first), int(last or first) + 1)}
+            done |= {_child_name(job, role, index) for index in range(int(first), int(last or first) + 1)}
     return _desired(job) - done
+
+
+def _child_name(job: Object, role: str, index: int) -> str:
+    return KINDS[job["kind"]].roles_by_label[role.lower()].child_name(job["metadata"]["name"], index)
 
 
 class OtherKindsMachine(EngineMachine):
@@ -517,7 +546,12 @@ class OtherKindsMachine(EngineMachine):
     """TFJobs have most variants: with and without a chief, parameter servers, dynamic workers, success policies."""
 
 
-for machine in (EngineMachine, OtherKindsMachine):
+class MPIMachine(EngineMachine):
+    kinds = (MPI,)
+
+
+for machine in (EngineMachine, OtherKindsMachine, MPIMachine):
     machine.TestCase.settings = settings(stateful_step_count=40, deadline=None)
 test_job_survives_anything = EngineMachine.TestCase
 test_job_of_another_kind_survives_anything = OtherKindsMachine.TestCase
+test_mpi_job_survives_anything = MPIMachine.TestCase

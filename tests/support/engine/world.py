@@ -10,7 +10,8 @@ import msgspec
 
 from tests.support.objects.jobs import NOW
 from trainwright.api.job import Job, read_job
-from trainwright.engine import Create, Delete, Observed, Patch, Plan, ServiceView, Settings, plan
+from trainwright.engine import Create, Delete, Observed, Patch, Plan, Replace, ServiceView, Settings, plan
+from trainwright.engine.observed import read_extra
 from trainwright.objects import Object
 from trainwright.objects.kinds.nodes import Node
 from trainwright.objects.kinds.pods import read_pod
@@ -30,12 +31,15 @@ class World:
     jobs: Shelf = field(default_factory=dict)
     pods: Shelf = field(default_factory=dict)
     services: Shelf = field(default_factory=dict)
+    extras: Shelf = field(default_factory=dict)
+    """By kind and name, such as `ConfigMap one-config`."""
     nodes: Shelf = field(default_factory=dict)
     foreign_ports: frozenset[int] = frozenset()
     _made: int = 0
 
     def __post_init__(self) -> None:
-        self._past: dict[str, list[Shelf]] = {"jobs": [{}], "pods": [{}], "services": [{}], "nodes": [{}]}
+        kinds = ("jobs", "pods", "services", "extras", "nodes")
+        self._past: dict[str, list[Shelf]] = {kind: [{}] for kind in kinds}
         for name in NODES:
             self.revive_node(name)
         self._seen = dict.fromkeys(self._past, 0)
@@ -45,7 +49,7 @@ class World:
 
     def look(self, name: str) -> tuple[Job, Observed] | None:
         """The job and its children as a watch that may lag behind shows them; None while it does not show the job."""
-        jobs, pods, services, nodes = (self._past[kind][seen] for kind, seen in self._seen.items())
+        jobs, pods, services, extras, nodes = (self._past[kind][seen] for kind, seen in self._seen.items())
         if name not in jobs:
             return None
         taken = frozenset().union(
@@ -55,8 +59,9 @@ class World:
         )
         mine = tuple(read_pod(pod) for pod in pods.values() if _is_of(pod, name))
         views = tuple(msgspec.convert(one, ServiceView) for one in services.values() if _is_of(one, name))
+        others = tuple(read_extra(one) for one in extras.values() if _is_of(one, name))
         known = {node: msgspec.convert(raw, Node) for node, raw in nodes.items()}
-        return read_job(jobs[name]), Observed(mine, views, taken, nodes=known)
+        return read_job(jobs[name]), Observed(mine, views, taken, others, nodes=known)
 
     def reserve(self, name: str, version: str, decided: Plan) -> None:
         """Keeps the ports that a plan chooses from others while it may still be applied, as the operator does."""
@@ -74,12 +79,19 @@ class World:
             writes -= 1
             if not self.write_status(name, decided.status, version):
                 return False
-        changes: list[Delete | Patch | Create] = [*decided.deletes, *decided.patches, *decided.creates]
+        changes: list[Delete | Patch | Replace | Create] = [
+            *decided.deletes,
+            *decided.patches,
+            *decided.replaces,
+            *decided.creates,
+        ]
         for change in changes[:writes]:
             if isinstance(change, Delete):
                 self.delete(change.resource.plural, change.name, change.uid, force=change.force)
             elif isinstance(change, Patch):
                 self.annotate(change)
+            elif isinstance(change, Replace):
+                self.replace(change.body)
             else:
                 self.create(change.render())
         if decided.delete_job and writes > len(changes):
@@ -97,17 +109,26 @@ class World:
         return True
 
     def create(self, obj: Object) -> None:
-        kind = "pods" if obj["kind"] == "Pod" else "services"
-        name = obj["metadata"]["name"]
+        kind = {"Pod": "pods", "Service": "services"}.get(obj["kind"], "extras")
+        name = _extra_name(obj) if kind == "extras" else obj["metadata"]["name"]
         if name in self._shelf(kind):
             return
-        given = {"uid": f"uid-{self._next()}", "creationTimestamp": format_time(self.now)}
+        number = self._next()
+        given = {"uid": f"uid-{number}", "resourceVersion": str(number), "creationTimestamp": format_time(self.now)}
         created = {**obj, "metadata": {**obj["metadata"], **given}}
         if kind == "pods":
             living = [node for node in NODES if self._is_ready(node)]
             created["spec"] = {**obj["spec"], "nodeName": living[self._made % len(living)] if living else ""}
             created["status"] = {"phase": "Pending"}
         self._put(kind, name, created)
+
+    def replace(self, obj: Object) -> None:
+        """An update of an extra object; nothing happens if it has changed since it was read."""
+        name, metadata = _extra_name(obj), obj["metadata"]
+        present = self.extras.get(name)
+        if present is None or present["metadata"]["resourceVersion"] != metadata["resourceVersion"]:
+            return
+        self._put("extras", name, {**obj, "metadata": {**metadata, "resourceVersion": str(self._next())}})
 
     def annotate(self, patch: Patch) -> None:
         """A merge patch of annotations, which is all that plans change about pods here."""
@@ -122,7 +143,7 @@ class World:
         obj = self._shelf(kind).get(name)
         if obj is None or obj["metadata"]["uid"] != uid:
             return
-        if kind == "services" or force:
+        if kind != "pods" or force:
             self._put(kind, name, None)
         elif "deletionTimestamp" not in obj["metadata"]:
             going = {
@@ -133,7 +154,7 @@ class World:
 
     def delete_job(self, name: str) -> None:
         self._put("jobs", name, None)
-        for kind in ("pods", "services"):
+        for kind in ("pods", "services", "extras"):
             for child in [key for key, obj in self._shelf(kind).items() if _is_of(obj, name)]:
                 self._put(kind, child, None)
 
@@ -238,7 +259,13 @@ class World:
         self._put("jobs", metadata["name"], {**raw, "metadata": metadata})
 
     def _shelf(self, kind: str) -> Shelf:
-        return {"jobs": self.jobs, "pods": self.pods, "services": self.services, "nodes": self.nodes}[kind]
+        return {
+            "jobs": self.jobs,
+            "pods": self.pods,
+            "services": self.services,
+            "extras": self.extras,
+            "nodes": self.nodes,
+        }[kind]
 
     def _put(self, kind: str, name: str, obj: Object | None) -> None:
         shelf = self._shelf(kind)
@@ -262,6 +289,10 @@ def ports_of(job: Object) -> frozenset[int]:
 
 def conditions_of(job: Object) -> list[Object]:
     return list((job.get("status") or {}).get("conditions") or [])
+
+
+def _extra_name(obj: Object) -> str:
+    return f"{obj['kind']} {obj['metadata']['name']}"
 
 
 def _is_of(obj: Object, job: str) -> bool:
