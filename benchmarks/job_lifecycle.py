@@ -19,6 +19,8 @@ from benchmarks.namespace import NAMESPACE, create_namespace
 from benchmarks.processes import cpu_seconds, peak_megabytes
 from tests.support.cluster.controlplane import ControlPlane, Daemon
 from trainwright.api.kinds import PYTORCH, Kind
+from trainwright.api.kinds.kind import Role
+from trainwright.api.kinds.mpi import MPI
 from trainwright.kube.client import requests, responses
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.controller.event_recorder import COUNTING_SECONDS
@@ -29,7 +31,7 @@ from trainwright.objects.times import format_time
 T = TypeVar("T")
 
 _FIRST_ROLE = {"PyTorchJob": "Master", "TFJob": "Chief", "XGBoostJob": "Master"}
-"""The role of the first replica, by kind; that of all others is Worker."""
+"""The role of the first replica, by kind; that of all others is Worker. An MPIJob has a Launcher besides."""
 PARALLEL_REQUESTS = 16
 STALLED_SECONDS = 60.0
 BOUNDED_SECONDS = 30.0
@@ -45,8 +47,35 @@ class Scenario:
     kind: Kind = PYTORCH
 
     @property
+    def roles(self) -> Counter[str]:
+        """The number of replicas of each role."""
+        if self.kind is MPI:
+            return Counter({"Launcher": 1, "Worker": self.replicas})
+        return Counter([_FIRST_ROLE.get(self.kind.name, "Worker"), *["Worker"] * (self.replicas - 1)])
+
+    @property
     def pods(self) -> int:
-        return self.jobs * self.replicas
+        return self.jobs * self.roles.total()
+
+    @property
+    def services(self) -> int:
+        return self.jobs * sum(number for role, number in self.roles.items() if self._role(role).has_service)
+
+    @property
+    def container(self) -> str:
+        return self.kind.container or "main"
+
+    def starts_last(self, pod: str) -> bool:
+        """True for a launcher: it waits until its workers are ready."""
+        return self.kind is MPI and not self.serves(pod)
+
+    def serves(self, pod: str) -> bool:
+        """True for a pod that runs until its job has finished."""
+        role = self._role("Worker")
+        return not role.completes and f"-{role.label}-" in pod
+
+    def _role(self, name: str) -> Role:
+        return self.kind.roles_by_label[name.lower()]
 
     def __str__(self) -> str:
         return f"{self.jobs}x{self.replicas} {self.kind.name}"
@@ -184,7 +213,7 @@ class _Lifecycle:
     async def _create(self, scenario: Scenario, prefix: str) -> dict[str, float]:
         """Creates the jobs and waits for all pods and Services; returns the creation times of the jobs by name."""
         seen = self._watcher
-        pods, services = len(seen.pod_names) + scenario.pods, seen.services + scenario.pods
+        pods, services = len(seen.pod_names) + scenario.pods, seen.services + scenario.services
         created = await self._create_jobs(scenario, prefix)
         await self._until("all pods and services", lambda: len(seen.pod_names) >= pods and seen.services >= services)
         return created
@@ -195,24 +224,28 @@ class _Lifecycle:
         async def create(number: int) -> None:
             name = f"{prefix}-{number}"
             created[name] = time.monotonic()
-            job = _job(scenario.kind, name, scenario.replicas)
+            job = _job(scenario, name)
             await self._send(requests.create_request(scenario.kind.resource, job, namespace=NAMESPACE))
 
         await _in_parallel(create, range(scenario.jobs))
         return created
 
     async def _run_pods(self, scenario: Scenario) -> float:
-        """Sets all pods of the newest jobs Running and, when all jobs are Running, Succeeded. Returns the seconds from
-        then to the end of the last job."""
-        pods, reached = self._watcher.pod_names[-scenario.pods :], self._watcher.reached
+        """Sets all pods of the newest jobs Running and, when all jobs are Running, those that end by themselves
+        Succeeded. Returns the seconds from then to the end of the last job."""
+        pods, reached = (
+            sorted(self._watcher.pod_names[-scenario.pods :], key=scenario.starts_last),
+            self._watcher.reached,
+        )
         running, succeeded = (reached[condition] + scenario.jobs for condition in ("Running", "Succeeded"))
         now = format_time(datetime.now(UTC))
-        container = scenario.kind.container
+        container = scenario.container
         started = {"running": {"startedAt": now}}
         await _in_parallel(lambda pod: self._report(pod, container, "Running", started), pods)
         await self._until("all jobs Running", lambda: reached["Running"] >= running)
         ended = {"exitCode": 0, "reason": "Completed", "startedAt": now, "finishedAt": now}
-        await _in_parallel(lambda pod: self._report(pod, container, "Succeeded", {"terminated": ended}), pods)
+        ending = [pod for pod in pods if not scenario.serves(pod)]
+        await _in_parallel(lambda pod: self._report(pod, container, "Succeeded", {"terminated": ended}), ending)
         all_ended = time.monotonic()
         await self._until("all jobs Succeeded", lambda: reached["Succeeded"] >= succeeded)
         return time.monotonic() - all_ended
@@ -268,12 +301,13 @@ def _by_the_operator(writes: Counter[str], kind: Kind) -> Counter[str]:
     return Counter({what: count for what, count in writes.items() if count and what not in by_the_benchmark})
 
 
-def _job(kind: Kind, name: str, replicas: int) -> Object:
-    container = {"name": kind.container, "image": "example.com/train:1", "command": ["python", "/train.py"]}
+def _job(scenario: Scenario, name: str) -> Object:
+    kind = scenario.kind
+    container = {"name": scenario.container, "image": "example.com/train:1", "command": ["python", "/train.py"]}
     template = {"spec": {"containers": [container]}}
-    counts = Counter([_FIRST_ROLE.get(kind.name, "Worker"), *["Worker"] * (replicas - 1)])
     roles = {
-        role: {"replicas": count, "restartPolicy": "OnFailure", "template": template} for role, count in counts.items()
+        role: {"replicas": count, "restartPolicy": "OnFailure", "template": template}
+        for role, count in scenario.roles.items()
     }
     return {
         "apiVersion": kind.resource.api_version,

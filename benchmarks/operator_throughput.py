@@ -54,7 +54,8 @@ def scenario_parser(program: str, description: str, *, rounds: int) -> argparse.
         type=_scenario,
         default=SCENARIOS,
         metavar="JOBSxREPLICAS",
-        help=f"number of jobs and of replicas of each (default: {' '.join(map(str, SCENARIOS))})",
+        help="number of jobs and of replicas of each, of MPIJobs of workers besides the launcher"
+        f" (default: {' '.join(map(str, SCENARIOS))})",
     )
     parser.add_argument(
         "--together", action="store_true", help="run all contenders at the same time (default: one after the other)"
@@ -134,7 +135,9 @@ def _order(contenders: Sequence[Contender], rounds: int) -> Iterable[Contender]:
 
 
 def _print(scenario: Scenario, runs: Runs, medians: Medians) -> None:
-    print(f"\n{scenario.jobs} {scenario.kind.name}s of {scenario.replicas} replicas: {scenario.pods} pods and services")
+    roles = " and ".join(f"{count} {role}" for role, count in scenario.roles.items())
+    what = f"{scenario.pods} pods and {scenario.services} services"
+    print(f"\n{scenario.jobs} {scenario.kind.name}s of {roles}: {what}")
     print(f"{'':36}" + "".join(f"{contender.label:>14}" for contender in runs))
     for label, form, _ in _ROWS:
         values = medians[label]
