@@ -388,6 +388,11 @@ GANG_EXPLANATIONS = (
 """For operators with a gang scheduler."""
 
 
+def not_seen(rows: Sequence[Divergence | Explanation], seen: Counter[str]) -> list[str]:
+    """Rows that Go shows in every run of all cases, and that explained nothing."""
+    return [one.row for one in rows if not one.sometimes and not seen[one.row]]
+
+
 class DifferenceReport:
     """Collects differences: those that a row explains are counted by row, the others are listed as unexplained."""
 
@@ -415,12 +420,6 @@ class DifferenceReport:
                 self.seen[row] += 1
             else:
                 self.unexplained.append(f"{name} ({comparison.case.theme}), step {step}: {difference}")
-
-    @property
-    def not_seen(self) -> list[str]:
-        """Rows that Go shows in every run but not in these cases."""
-        rows: list[Divergence | Explanation] = [*self._divergences, *self._explanations]
-        return [one.row for one in rows if not one.sometimes and not self.seen[one.row]]
 
     @property
     def summary(self) -> str:
