@@ -72,6 +72,17 @@ def test_python_and_pip_are_the_named_python_with_a_place_for_packages(build: Bu
     assert image.config.config.env[0].startswith("PATH=/opt/trainwright/python/bin:")
 
 
+@pytest.mark.mpi
+def test_libraries_of_the_named_environment_are_found(build: Build) -> None:
+    build(
+        f"FROM {MISSING}\n"
+        "RUN python -c 'import mpi4py; mpi4py.rc.initialize = False; from mpi4py import MPI; print(MPI)'\n",
+        python=Path(sys.executable),
+    )
+
+    assert "<module 'mpi4py.MPI' from " in build.output
+
+
 def test_strict_refuses_the_files_of_this_machine(build: Build) -> None:
     assert build.failure(f"FROM {MISSING}\n", strict=True) == (
         f"Dockerfile:1:1: FROM {MISSING}: {MISSING} is not in the store, and no registry answers; "

@@ -8,6 +8,7 @@ import json
 import os
 import subprocess
 import zipfile
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,7 @@ print(json.dumps({
     "pip": pip_version,
     "wheel": wheel,
     "scripts": sysconfig.get_path("scripts"),
+    "prefix": sys.prefix,
 }))
 """
 
@@ -65,6 +67,9 @@ class HostPython:
     """The version of its pip; empty if it has none, as environments that uv has made."""
     wheel: str = ""
     """The pip that ensurepip would install then."""
+    prefix: str = ""
+    data: tuple[str, ...] = ()
+    """What packages have installed into the environment besides modules and commands, such as lib/libmpi.so."""
 
     @property
     def library(self) -> str:
@@ -79,7 +84,7 @@ class HostPython:
     @property
     def identity(self) -> list[Any]:
         """What the layer depends on."""
-        return [self.path, self.executable, self.version, list(self.site), self.pip, self.wheel]
+        return [self.path, self.executable, self.version, list(self.site), self.pip, self.wheel, list(self.data)]
 
 
 def describe_python(path: Path) -> HostPython:
@@ -104,7 +109,19 @@ def describe_python(path: Path) -> HostPython:
         scripts=found["scripts"],
         pip=found["pip"],
         wheel=found["wheel"],
+        prefix=found["prefix"],
+        data=tuple(_data(found["prefix"])) if found["in_environment"] else (),
     )
+
+
+def _data(prefix: str) -> list[str]:
+    """Packages look for these files below `sys.prefix`."""
+    found = []
+    for directory in ("etc", "include", "lib", "share"):
+        with suppress(OSError):
+            names = sorted(os.listdir(f"{prefix}/{directory}"))
+            found += [f"{directory}/{name}" for name in names if not name.startswith("python")]
+    return found
 
 
 def python_files(python: HostPython) -> dict[str, str | bytes]:
@@ -125,6 +142,7 @@ def python_files(python: HostPython) -> dict[str, str | bytes]:
         lines = [f"import site; site.addsitedir({path!r})\n" for path in python.site]
         files[f"{python.library}/trainwright_host.pth"] = "".join(lines)
         files.update(_scripts(python))
+        files.update({f"{PREFIX}/{path}": f"link:{python.prefix}/{path}" for path in python.data})
     if python.wheel:
         files.update(_unpack_wheel(python))
     if python.pip or python.wheel:
