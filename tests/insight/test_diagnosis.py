@@ -449,6 +449,8 @@ def test_the_rank_that_fails_by_itself_is_first_whatever_its_peers_do(
             "batch size",
         ),
         (("RuntimeError: Found no NVIDIA driver on your system.",), 1, Cause.NO_GPU, "resources.limits"),
+        (("RuntimeError: Distributed package doesn't have MPI built in.",), 1, Cause.MISSING_BACKEND, "an MPIJob"),
+        (("RuntimeError: Distributed package doesn't have NCCL built in",), 1, Cause.MISSING_BACKEND, "gloo"),
         (("OSError: [Errno 98] Address already in use",), 1, Cause.PORT_IN_USE, "port"),
         (("ValueError: loss is nan",), 1, Cause.NAN, "learning rate"),
     ],

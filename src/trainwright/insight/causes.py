@@ -27,6 +27,7 @@ class Cause(StrEnum):
     CHECKPOINT = "checkpoint"
     OUT_OF_MEMORY = "out-of-memory"
     NO_GPU = "no-gpu"
+    MISSING_BACKEND = "missing-backend"
     NAN = "nan"
     PORT_IN_USE = "port-in-use"
     NATIVE_CRASH = "native-crash"
@@ -276,6 +277,13 @@ def _file_advice(evidence: Evidence, match: re.Match[str]) -> str:
     return f"the program looked for {posixpath.normpath(f'{directory}/{path}')}, because it runs in {directory}"
 
 
+def _backend_advice(_: Evidence, match: re.Match[str]) -> str:
+    """For torch.distributed."""
+    if match["name"] != "MPI":
+        return "choose a backend that this torch has, such as gloo"
+    return "this torch has no MPI: use the backend gloo, or run an MPI program as an MPIJob, in which mpirun starts it"
+
+
 _EXCEPTIONS = (
     _Rule(re.compile(r"No module named '?(?P<module>[\w.]{1,200})'?"), Cause.MISSING_MODULE, _module_advice),
     _Rule(re.compile(r"^(?:SyntaxError|IndentationError|TabError)\b"), Cause.SYNTAX_ERROR, _syntax_advice),
@@ -334,6 +342,9 @@ _EXCEPTIONS = (
         ),
         Cause.NO_GPU,
         "request a GPU with resources.limits, or let the program use the CPU where torch.cuda.is_available() is False",
+    ),
+    _Rule(
+        re.compile(r"Distributed package doesn't have (?P<name>\w+) built in"), Cause.MISSING_BACKEND, _backend_advice
     ),
     _Rule(_UNKNOWN_NAME, Cause.UNREACHABLE_PEER, "check the host name, and MASTER_ADDR if the program sets it itself"),
     _Rule(_PORT_IN_USE, Cause.PORT_IN_USE, "stop the program that has the port, or declare another port"),

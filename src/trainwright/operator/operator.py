@@ -117,6 +117,7 @@ class Operator:
             read_logs=read_failed_pod_logs,
         )
         self._applier.status_writer.on_failed = self._failures.job_failed
+        self._applier.on_back_off = self._failures.job_backs_off
         self._reconciler = Reconciler(
             kinds=kinds,
             frameworks=frameworks,
@@ -251,6 +252,7 @@ class Operator:
         if before is not None and self.ready.is_set() and _was_deleted(before, after):
             self._observer.job_deleted(self._kinds[before["kind"]], before)
             self._caches.forget_claims(before["metadata"]["uid"])
+            self._failures.forget(before["metadata"]["uid"])
 
     def _on_child_change(self, before: Child | None, after: Child | None) -> None:
         child = after or before

@@ -149,3 +149,37 @@ async def test_a_defect_of_the_analysis_does_not_affect_the_job() -> None:
         await one.kubelet.finish("job-master-0", exit_code=1)
         await one.jobs.wait_for_end("job", "Failed")
         await one.jobs.wait_for_children("job", [])
+
+
+async def test_a_job_that_keeps_restarting_says_why_once() -> None:
+    def read_runs(uid: str) -> Sequence[Run]:
+        error = "RuntimeError: Distributed package doesn't have MPI built in."
+        lines = (Line("Traceback (most recent call last):", 1.0), Line(error, 1.0))
+        return [Run(rank="master-0", pod="job-master-0", exit_code=1, finished_at=1.0, exact=True, lines=lines)]
+
+    async with cluster(read_runs=read_runs) as one:
+        await one.jobs.submit(JobBuilder("job").master(policy="OnFailure"))
+        await one.jobs.wait_until_running("job")
+        for seconds in (10, 20):
+            message = f"back-off {seconds}s restarting failed container"
+            await one.kubelet.back_off("job-master-0", message=message)
+            about = f"Error pod job-master-0 container pytorch waiting message: {message}"
+            await one.jobs.wait_for_events("job", ("Warning", "CrashLoopBackOff", about))
+
+        [message] = await events(one)
+        assert message == (
+            "master-0 failed first: RuntimeError: Distributed package doesn't have MPI built in.: this torch has no "
+            "MPI: use the backend gloo, or run an MPI program as an MPIJob, in which mpirun starts it"
+        )
+        assert "failure" not in await one.jobs.status("job")
+
+
+async def test_restarts_of_which_only_the_exit_code_is_known_are_not_explained() -> None:
+    async with cluster() as one:
+        await one.jobs.submit(JobBuilder("job").master(policy="OnFailure"))
+        await one.jobs.wait_until_running("job")
+        await one.kubelet.back_off("job-master-0", message="back-off 10s")
+        about = "Error pod job-master-0 container pytorch waiting message: back-off 10s"
+        await one.jobs.wait_for_events("job", ("Warning", "CrashLoopBackOff", about))
+        await one.jobs.settle()
+        assert "FailureDiagnosed" not in {reason for _, reason, _ in await one.jobs.events("job")}

@@ -80,9 +80,14 @@ class FakeKubelet:
         )
 
     async def wait(self, pod: str, *, reason: str, message: str = "") -> None:
-        """All containers wait with this reason."""
+        """All containers wait with this reason, for their first start."""
         state = {"waiting": {"reason": reason, "message": message}}
         await self._report(pod, phase="Pending", state=state, ready=False, more={})
+
+    async def back_off(self, pod: str, *, message: str) -> None:
+        """All containers wait for their next start, because they have failed repeatedly."""
+        state = {"waiting": {"reason": "CrashLoopBackOff", "message": message}}
+        await self._report(pod, phase="Running", state=state, ready=False, more={})
 
     async def finish(self, pod: str, *, exit_code: int = 0, reason: str = "", message: str = "") -> None:
         """All containers have terminated with this exit code and are not restarted."""

@@ -36,6 +36,9 @@ from trainwright.operator.reconcile.status_writer import StatusWriter, WriteResu
 
 Write = Callable[[], Awaitable[WriteResult]]
 
+_BACK_OFF_REASONS = frozenset({"CrashLoopBackOff", "RestartBackOff"})
+"""Of a container that the kubelet restarts, and of a pod that the operator replaces."""
+
 
 class Applier:
     """Applies the plans of many jobs concurrently, with at most `parallel_writes` writes in flight over all jobs."""
@@ -57,6 +60,8 @@ class Applier:
         self._parallel_writes = parallel_writes
         self._slots = asyncio.Semaphore(parallel_writes)
         self._standing = Deduplicator[ObjectKey, tuple[str, JobEvent]]()
+        self.on_back_off: Callable[[Kind, Object], None] | None = None
+        """Called when a rank of a job begins to wait for its next start because it has failed repeatedly."""
         self.status_writer = StatusWriter(
             client, caches, events, self._observer, self._slots, prunes_status=prunes_status
         )
@@ -85,6 +90,8 @@ class Applier:
         standing = self._standing.update(ObjectKey.of(job), [(uid, event) for event in plan.standing_events])
         for event in (*plan.events, *(event for _, event in standing)):
             self._events.record(job, event)
+        if self.on_back_off is not None and any(event.reason in _BACK_OFF_REASONS for _, event in standing):
+            self.on_back_off(kind, job)
         if job_error := next((result.job_error for result in results if result.job_error), None):
             raise InvalidChild(job_error)
         return tuple(result.failure for result in results if result.failure)

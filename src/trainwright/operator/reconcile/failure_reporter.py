@@ -1,4 +1,5 @@
-"""Reports why a job failed: an event and `status.failure`, from the ends and the logs of its containers.
+"""Reports why a job failed: an event and `status.failure`, from the ends and the logs of its containers. A job that
+keeps restarting gets the event too.
 
 It works beside the reconciliation, which never waits for it: a cause is worth reporting, and not worth a delay of
 clean-up.
@@ -8,7 +9,7 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -20,6 +21,7 @@ from trainwright.insight.diagnosis import Diagnosis, Line, Run, diagnose
 from trainwright.insight.pod_runs import job_failed_at, runs_of_pod
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.errors import ApiError, Conflict, NotFound, Unreachable
+from trainwright.kube.controller.deduplicator import Deduplicator
 from trainwright.objects import Object
 from trainwright.objects.conditions import is_condition_true
 from trainwright.objects.kinds.pods import Pod
@@ -66,10 +68,20 @@ class FailureReporter:
         self._read_logs = read_logs
         self._slots = asyncio.Semaphore(_CONCURRENT)
         self._tasks: set[asyncio.Task[None]] = set()
+        self._reported = Deduplicator[str, str]()
+        """The events of jobs that restart, by uid."""
 
     def job_failed(self, kind: Kind, job: Object) -> None:
         """To be called when the Failed condition has been written, before clean-up deletes pods. Returns at once."""
-        self._start(_Report(kind, job, time.time(), self._pods(job)))
+        self._start(self._report(_Report(kind, job, time.time(), self._pods(job))))
+
+    def job_backs_off(self, kind: Kind, job: Object) -> None:
+        """To be called when a rank of a running job begins to wait for another start. Returns at once."""
+        self._start(self._report_restarts(_Report(kind, job, math.inf, self._pods(job))))
+
+    def forget(self, uid: str) -> None:
+        """Drops what is kept about a job that was deleted."""
+        self._reported.forget(uid)
 
     def resume(self, kind: Kind, job: Object) -> None:
         """To be called for every job at the start: reports one that failed just before, when the process was ended."""
@@ -77,13 +89,13 @@ class FailureReporter:
         failed_at = job_failed_at(status)
         recent = time.time() - _RECENT_SECONDS < failed_at < math.inf
         if recent and "failure" not in status and is_condition_true(status, FAILED) and not self._prunes(kind):
-            self._start(_Report(kind, job, failed_at, self._pods(job)))
+            self._start(self._report(_Report(kind, job, failed_at, self._pods(job))))
 
     def _prunes(self, kind: Kind) -> bool:
         return kind.name in self._prunes_status
 
-    def _start(self, report: "_Report") -> None:
-        task = asyncio.create_task(self._report(report))
+    def _start(self, report: Coroutine[None, None, None]) -> None:
+        task = asyncio.create_task(report)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -109,6 +121,20 @@ class FailureReporter:
             log.info("%s %s: failed to write status.failure: %s", report.kind.name, name, error)
         except Exception:
             log.exception("failed to explain a failed job")  # a defect; the job itself is not affected
+
+    async def _report_restarts(self, report: "_Report") -> None:
+        """Only what is known for sure: the job goes on, so there is another occasion."""
+        try:
+            async with self._slots:
+                diagnosis = diagnose(await self._runs(report))
+        except Exception:
+            log.exception("failed to explain the restarts of a job")  # a defect; the job itself is not affected
+            return
+        if diagnosis is None or diagnosis.rank is None:
+            return
+        message = event_message(diagnosis)
+        if self._reported.first(report.job["metadata"]["uid"], message):
+            self._events.record(report.job, JobEvent("Warning", REASON, message))
 
     async def _diagnose(self, report: "_Report") -> Diagnosis | None:
         diagnosis = None
