@@ -4,7 +4,7 @@ import pytest
 
 from tests.support.objects.jobs import JOB_UID, JobBuilder, PodBuilder
 from trainwright.cli.follow.interrupts import explanation
-from trainwright.cli.follow.job_state import JobState
+from trainwright.cli.follow.state.job_state import JobState
 
 UP = "trainwright up --detach"
 CHOICE = f"To go on: `{UP}`; to leave: Ctrl-C again."

@@ -1,7 +1,7 @@
 """Runs of containers, for tests of followed jobs."""
 
 from tests.support.objects.jobs import JOB_UID
-from trainwright.cli.follow.job_state import Run
+from trainwright.cli.follow.state.job_state import Run
 
 
 def run_of(rank: str, *, number: int = 0, container: str = "pytorch", pod_uid: str = "") -> Run:

@@ -136,9 +136,9 @@ def command(
         if not jobs:
             return
         # Imported here, while the pods are starting.
-        from trainwright.cli.follow.followed_job import state_of
         from trainwright.cli.follow.report import follow_and_report
-        from trainwright.cli.follow.suggestions import Suggestions
+        from trainwright.cli.follow.state.followed_job import state_of
+        from trainwright.cli.follow.texts.suggestions import Suggestions
 
         states = [state_of(job, target) for job in jobs]
         if not follow:

@@ -14,21 +14,21 @@ from functools import partial
 from trainwright.api.labels import JOB_NAME
 from trainwright.cli.console import Console
 from trainwright.cli.follow.interrupts import Choice, Interrupts
-from trainwright.cli.follow.job_runs import RepeatedFailure
-from trainwright.cli.follow.job_state import JobState
-from trainwright.cli.follow.late_ranks import LateRank
 from trainwright.cli.follow.logs.log_printer import LogPrinter
 from trainwright.cli.follow.logs.log_source import LogSource
-from trainwright.cli.follow.messages import (
+from trainwright.cli.follow.state.job_runs import RepeatedFailure
+from trainwright.cli.follow.state.job_state import JobState
+from trainwright.cli.follow.state.late_ranks import LateRank
+from trainwright.cli.follow.state.rank_output import Silence
+from trainwright.cli.follow.texts.messages import (
     late_rank_line,
     phases_text,
     repeated_failure_lines,
     silence_lines,
     waiting_lines,
 )
-from trainwright.cli.follow.rank_output import Silence
-from trainwright.cli.follow.status_line import Status, render_status, status_of
-from trainwright.cli.follow.suggestions import Suggestions
+from trainwright.cli.follow.texts.status_line import Status, render_status, status_of
+from trainwright.cli.follow.texts.suggestions import Suggestions
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.errors import ApiError, Unreachable
 from trainwright.kube.controller.reflector import Reflector

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
 
 from trainwright.cli.console import Console
-from trainwright.cli.follow.job_state import JobState
+from trainwright.cli.follow.state.job_state import JobState
 
 
 class Choice(Enum):

@@ -12,10 +12,16 @@ import click
 from trainwright.api.job import read_job
 from trainwright.cli.console import Console, plain_text
 from trainwright.cli.errors import INTERRUPTED, TIMED_OUT
-from trainwright.cli.follow.job_state import JobState
-from trainwright.cli.follow.messages import EXIT_CODES, ended_lines, result_lines, still_running_lines, volume_lines
-from trainwright.cli.follow.private_files import private_file_lines
-from trainwright.cli.follow.suggestions import Suggestions
+from trainwright.cli.follow.state.job_state import JobState
+from trainwright.cli.follow.texts.messages import (
+    EXIT_CODES,
+    ended_lines,
+    result_lines,
+    still_running_lines,
+    volume_lines,
+)
+from trainwright.cli.follow.texts.private_files import private_file_lines
+from trainwright.cli.follow.texts.suggestions import Suggestions
 from trainwright.cli.follow.written_files import written_file_lines, written_files
 from trainwright.cli.history import append, history_file, run_of
 from trainwright.cli.targets import Target

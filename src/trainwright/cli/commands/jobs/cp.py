@@ -9,7 +9,7 @@ import click
 
 from trainwright.cli.console import Console, plain_text
 from trainwright.cli.errors import CommandError
-from trainwright.cli.follow.private_files import format_size
+from trainwright.cli.follow.texts.private_files import format_size
 from trainwright.cli.jobs.arguments import complete_jobs
 from trainwright.cli.jobs.pod_exec import fetch, run_in_pod, send
 from trainwright.cli.jobs.ranks import RankPod, latest_of_each_rank, rank_pods, select_rank

@@ -116,7 +116,7 @@ def _pod_state(one: RankPod) -> str:
     if one.pod is None:
         code = _exit_code(one)
         return "Succeeded, cleaned up" if code == "0" else "Failed, cleaned up" if code else "Deleted"
-    from trainwright.cli.follow.pod_states import pod_state
+    from trainwright.cli.follow.state.pod_states import pod_state
 
     return pod_state(one.pod)
 
@@ -178,8 +178,8 @@ def _waiting(pods: list[RankPod]) -> Iterator[str]:
 
 def _late(session: Session, job: FoundJob, pods: list[RankPod], now: datetime) -> list[str]:
     """Ranks that wait for a peer that has succeeded."""
-    from trainwright.cli.follow.late_ranks import late_ranks
-    from trainwright.cli.follow.messages import late_rank_line
+    from trainwright.cli.follow.state.late_ranks import late_ranks
+    from trainwright.cli.follow.texts.messages import late_rank_line
 
     present = [(one.rank, one.pod) for one in latest_of_each_rank(pods) if one.pod]
     stop, at = f"trainwright stop {job.name}{session.flags}", now.timestamp()
@@ -209,9 +209,9 @@ def _files(session: Session, job: FoundJob, pods: list[RankPod]) -> list[str]:
     """Volumes, files that the job has written, and those that only its pods can see; as `run` names them in the end."""
     from trainwright.api.errors import InvalidJob
     from trainwright.api.job import read_job
-    from trainwright.cli.follow.job_state import JobState
     from trainwright.cli.follow.report import file_lines
-    from trainwright.cli.follow.suggestions import Suggestions
+    from trainwright.cli.follow.state.job_state import JobState
+    from trainwright.cli.follow.texts.suggestions import Suggestions
 
     try:
         state = JobState(read_job(job.object), job.uid)

@@ -75,8 +75,8 @@ def command(
 
 
 def _follow(session: Session, job: FoundJob, *, rank: str | None, tail: int | None) -> NoReturn:
-    from trainwright.cli.follow.followed_job import state_of
     from trainwright.cli.follow.report import follow_and_report
+    from trainwright.cli.follow.state.followed_job import state_of
 
     ranks = None
     if rank is not None:

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from datetime import datetime
 
 from trainwright.api.labels import rank_of
-from trainwright.cli.follow.job_state import JobState, Run
 from trainwright.cli.follow.logs.log_source import LogBatch, LogRecord
+from trainwright.cli.follow.state.job_state import JobState, Run
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.errors import ApiError, Unreachable
 from trainwright.objects.kinds.pods import ContainerStatus, Pod

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-from trainwright.cli.follow.job_state import JobState, Run
+from trainwright.cli.follow.state.job_state import JobState, Run
 from trainwright.objects.kinds.pods import Pod
 
 

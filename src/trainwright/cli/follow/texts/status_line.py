@@ -6,7 +6,7 @@ from datetime import timedelta
 from itertools import pairwise
 
 from trainwright.cli.console import cells
-from trainwright.cli.follow.job_state import JobState
+from trainwright.cli.follow.state.job_state import JobState
 from trainwright.cli.history import in_order, metric_text
 from trainwright.insight.progress import Progress
 from trainwright.objects.times import human_duration

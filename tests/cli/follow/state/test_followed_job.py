@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from tests.support.objects.shell_jobs import shell_job
-from trainwright.cli.follow.followed_job import state_of
+from trainwright.cli.follow.state.followed_job import state_of
 from trainwright.cli.targets import Target
 from trainwright.kube.client.kubeconfig import ClusterConfig
 from trainwright.objects.node_annotations import DIRECTORY

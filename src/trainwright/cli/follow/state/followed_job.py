@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from trainwright.api.job import read_job
-from trainwright.cli.follow.job_state import JobState
+from trainwright.cli.follow.state.job_state import JobState
 from trainwright.cli.targets import Target
 from trainwright.insight.progress import Progress, epochs_in_source
 from trainwright.objects import Object

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from trainwright.cli.follow.job_state import JobState
+from trainwright.cli.follow.state.job_state import JobState
 from trainwright.cli.targets import Target
 
 

@@ -4,13 +4,13 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 
 from trainwright.cli.console import plain_text
-from trainwright.cli.follow.job_runs import RepeatedFailure
-from trainwright.cli.follow.job_state import JobState
-from trainwright.cli.follow.late_ranks import LateRank
-from trainwright.cli.follow.loss_curve import sparkline
-from trainwright.cli.follow.rank_output import Silence
-from trainwright.cli.follow.status_line import seconds, shown_metrics
-from trainwright.cli.follow.suggestions import Suggestions
+from trainwright.cli.follow.state.job_runs import RepeatedFailure
+from trainwright.cli.follow.state.job_state import JobState
+from trainwright.cli.follow.state.late_ranks import LateRank
+from trainwright.cli.follow.state.loss_curve import sparkline
+from trainwright.cli.follow.state.rank_output import Silence
+from trainwright.cli.follow.texts.status_line import seconds, shown_metrics
+from trainwright.cli.follow.texts.suggestions import Suggestions
 from trainwright.cli.history import metric_text, metrics_text
 from trainwright.cli.jobs.summary import elapsed
 from trainwright.insight.diagnosis import Cause, Diagnosis

@@ -5,7 +5,7 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainwright.cli.follow.loss_curve import LossCurve, sparkline
+from trainwright.cli.follow.state.loss_curve import LossCurve, sparkline
 
 
 def test_a_falling_loss_falls() -> None:

@@ -3,7 +3,7 @@
 from datetime import datetime
 
 from tests.support.objects.jobs import NOW, PodBuilder, at
-from trainwright.cli.follow.late_ranks import LateRank, late_ranks
+from trainwright.cli.follow.state.late_ranks import LateRank, late_ranks
 from trainwright.objects.kinds.pods import Pod, read_pod
 from trainwright.objects.times import format_time
 

@@ -4,8 +4,9 @@ import pytest
 
 from tests.support.objects.followed_jobs import run_of
 from tests.support.objects.jobs import JOB_UID, JobBuilder, PodBuilder, at
-from trainwright.cli.follow.job_state import JobState
-from trainwright.cli.follow.messages import (
+from trainwright.cli.follow.state.job_state import JobState
+from trainwright.cli.follow.state.rank_output import Silence
+from trainwright.cli.follow.texts.messages import (
     EXIT_CODES,
     ended_lines,
     final_metrics,
@@ -16,8 +17,7 @@ from trainwright.cli.follow.messages import (
     still_running_lines,
     volume_lines,
 )
-from trainwright.cli.follow.rank_output import Silence
-from trainwright.cli.follow.suggestions import Suggestions
+from trainwright.cli.follow.texts.suggestions import Suggestions
 from trainwright.insight.progress import Progress
 from trainwright.objects.times import format_time
 

@@ -9,12 +9,12 @@ from trainwright.api.annotations import RESTART_SCOPE
 from trainwright.api.job import Job
 from trainwright.api.labels import rank_of
 from trainwright.api.types import DEFAULT_CLEAN_POD_POLICY
-from trainwright.cli.follow.job_runs import FailedRun, RepeatedFailure, repeated_failure, runs_of_pod
-from trainwright.cli.follow.job_warnings import JobWarnings
-from trainwright.cli.follow.late_ranks import LateRank, late_ranks
-from trainwright.cli.follow.loss_curve import LossCurve
-from trainwright.cli.follow.pod_states import PERMANENT_REASONS, pod_state, waiting_reason
-from trainwright.cli.follow.rank_output import RankOutput, Silence, find_silence
+from trainwright.cli.follow.state.job_runs import FailedRun, RepeatedFailure, repeated_failure, runs_of_pod
+from trainwright.cli.follow.state.job_warnings import JobWarnings
+from trainwright.cli.follow.state.late_ranks import LateRank, late_ranks
+from trainwright.cli.follow.state.loss_curve import LossCurve
+from trainwright.cli.follow.state.pod_states import PERMANENT_REASONS, pod_state, waiting_reason
+from trainwright.cli.follow.state.rank_output import RankOutput, Silence, find_silence
 from trainwright.cli.jobs.summary import finished_state
 from trainwright.cli.recorded_runs import diagnosable_run
 from trainwright.cluster.embedded import ContainerRun, PodRecord, PrivateFile, processes_of

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from tests.support.objects.followed_jobs import run_of
 from tests.support.objects.jobs import JOB_UID, JobBuilder, PodBuilder, at, template
 from trainwright.api.job import read_job
-from trainwright.cli.follow.job_state import JobState
-from trainwright.cli.follow.pod_states import pod_state
+from trainwright.cli.follow.state.job_state import JobState
+from trainwright.cli.follow.state.pod_states import pod_state
 from trainwright.cluster.embedded import ContainerRun, PodRecord
 from trainwright.objects import Object
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from trainwright.cli.follow.rank_output import RankOutput, Silence, find_silence
+from trainwright.cli.follow.state.rank_output import RankOutput, Silence, find_silence
 
 
 def printed(rank: str, *times: float) -> RankOutput:

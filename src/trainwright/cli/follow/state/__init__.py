@@ -1,0 +1,1 @@
+"""What is known about a followed job, and what follows from it. Pure: times are arguments."""

@@ -1,0 +1,1 @@
+"""What `run` and `logs` tell the user about a job. Pure."""
