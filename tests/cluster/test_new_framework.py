@@ -16,7 +16,7 @@ from tests.support.objects.jobs import JobBuilder
 from tests.support.objects.orchestra import ORCHESTRA, Orchestra
 from tests.support.thoroughness import THOROUGH
 from tests.support.waiting import eventually
-from trainwright.cli.up_process import operator_settings
+from trainwright.cli.up.up_process import operator_settings
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.errors import NotFound
 from trainwright.kube.client.kubeconfig import ClusterConfig

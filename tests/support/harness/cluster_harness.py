@@ -15,7 +15,7 @@ from tests.support.harness.job_harness import JobHarness
 from tests.support.harness.running_operator import running_operator, settled
 from tests.support.objects.jobs import JobBuilder
 from trainwright.api.kinds import KINDS
-from trainwright.cli.up_process import operator_settings
+from trainwright.cli.up.up_process import operator_settings
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.kubeconfig import ClusterConfig
 from trainwright.objects import Object

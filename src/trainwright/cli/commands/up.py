@@ -215,7 +215,7 @@ def _run_in_foreground(data: DataDir, flags: UpFlags, *, verbose: bool) -> None:
 
     from trainwright.cli.ending_pods import end_pods
     from trainwright.cli.logging import LogFormat, start_logging
-    from trainwright.cli.up_process import UpOptions, run_cluster
+    from trainwright.cli.up.up_process import UpOptions, run_cluster
     from trainwright.kube.client.kubeconfig import ConfigError
 
     console = Console.of()

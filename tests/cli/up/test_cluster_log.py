@@ -6,7 +6,7 @@ from pathlib import Path
 
 PROGRAM = """
 import sys, pathlib
-from trainwright.cli.cluster_log import rotate
+from trainwright.cli.up.cluster_log import rotate
 log = pathlib.Path(sys.argv[1])
 print("first", flush=True)
 assert not rotate(log, max_bytes=100)
@@ -30,7 +30,7 @@ def test_a_file_that_this_process_does_not_write_is_left_alone(tmp_path: Path) -
     log = tmp_path / "cluster.log"
     log.write_text("of another cluster" * 20)
     with (tmp_path / "output").open("ab") as output:
-        code = "import sys, pathlib; from trainwright.cli.cluster_log import rotate; print('x' * 99, flush=True); "
+        code = "import sys, pathlib; from trainwright.cli.up.cluster_log import rotate; print('x' * 99, flush=True); "
         code += "sys.exit(rotate(pathlib.Path(sys.argv[1]), max_bytes=10))"
         subprocess.run([sys.executable, "-c", code, str(log)], stdout=output, check=True)
     assert log.read_text() == "of another cluster" * 20

@@ -11,7 +11,7 @@ from tests.support.background import in_background
 from tests.support.cluster.embedded_cluster import embedded_cluster
 from tests.support.waiting import eventually
 from trainwright.cli.logging import console_formatter
-from trainwright.cli.operator_pod import NAME, NAMESPACE, OperatorLog, OperatorPod, create_operator_objects
+from trainwright.cli.up.operator_pod import NAME, NAMESPACE, OperatorLog, OperatorPod, create_operator_objects
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.errors import NotFound
 from trainwright.objects import Object

@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from trainwright.api.kinds import KINDS
-from trainwright.cli.cluster_log import rotate_for_ever
 from trainwright.cli.contexts import add_context
 from trainwright.cli.errors import CommandError
 from trainwright.cli.logging import console_formatter
-from trainwright.cli.operator_pod import NAME, NAMESPACE, OperatorLog, OperatorPod, create_operator_objects
 from trainwright.cli.pods_python import PodsPython
 from trainwright.cli.recorded_runs import recorded_runs
-from trainwright.cli.run_recorder import RunRecorder
+from trainwright.cli.up.cluster_log import rotate_for_ever
+from trainwright.cli.up.operator_pod import NAME, NAMESPACE, OperatorLog, OperatorPod, create_operator_objects
+from trainwright.cli.up.run_recorder import RunRecorder
 from trainwright.cluster.embedded import (
     CONTEXT,
     ClusterRecord,

@@ -1,0 +1,1 @@
+"""The process of `trainwright up`, and what runs in it beside the embedded cluster."""
