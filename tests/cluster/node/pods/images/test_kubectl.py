@@ -1,23 +1,32 @@
 """The kubectl of launchers, against the embedded cluster and with wrong arguments."""
 
+import json
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from trainwright.cluster.node.pods.images import kubectl
+from trainwright.cluster.node.pods.images.builtin_images import MODULES
+from trainwright.cluster.node.pods.images.standalone_python import command as standalone_command
+from trainwright.cluster.node.pods.images.standalone_python import make_standalone
 
 Kubectl = Callable[..., subprocess.CompletedProcess[str]]
 
 
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """kubectl with the Python that runs it."""
+    return make_standalone(tmp_path_factory.mktemp("python"), Path(kubectl.__file__), MODULES)
+
+
 @pytest.fixture
-def run(tmp_path: Path) -> Kubectl:
+def run(tmp_path: Path, program: Path) -> Kubectl:
     """Runs the program as a launcher does, with the given variables alone."""
 
     def call(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-I", kubectl.__file__, *arguments]
+        command = [*standalone_command(str(program), "kubectl"), *arguments]
         return subprocess.run(command, capture_output=True, text=True, env=environment, cwd=tmp_path, check=False)
 
     return call
@@ -42,6 +51,23 @@ def test_what_it_does_not_know_is_one_line_with_what_it_knows(run: Kubectl, argu
     assert "this kubectl knows `exec POD" in done.stderr or "no service account" in done.stderr
 
 
+def test_it_brings_all_modules_and_libraries_that_it_uses(program: Path) -> None:
+    """None of them is found elsewhere: the image of a launcher may have no Python."""
+    find = "import sys, json, os, time, _ssl, _socket; print(*sys.path); print(open('/proc/self/maps').read())"
+    command = [*standalone_command(str(program), "kubectl")[:-1], "-c", find]
+    path, *maps = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    assert all(Path(part).is_relative_to(program) for part in path.split())
+    libraries = {line.split()[-1] for line in maps if ".so" in line}
+    assert libraries
+    assert all(Path(file).is_relative_to(program) for file in libraries), libraries
+
+
+def test_a_copy_is_made_once(program: Path) -> None:
+    changed = (program / "kubectl.pyc").stat().st_mtime_ns
+    assert make_standalone(program.parent, Path(kubectl.__file__), MODULES) == program
+    assert (program / "kubectl.pyc").stat().st_mtime_ns == changed
+
+
 def test_outside_of_a_pod_it_says_so(run: Kubectl) -> None:
     done = run("exec", "worker-0", "--", "true")
     assert done.returncode == 1
@@ -56,9 +82,9 @@ def test_outside_of_a_pod_it_says_so(run: Kubectl) -> None:
     ],
 )
 def test_exit_code_is_that_of_the_command(status: dict[str, object], code: int) -> None:
-    assert kubectl.exit_code(status) == code
+    assert kubectl.exit_code(json.dumps(status).encode()) == code
 
 
 def test_a_command_that_cannot_be_run_is_the_servers_message() -> None:
     with pytest.raises(kubectl.KubectlError, match="no such container"):
-        kubectl.exit_code({"status": "Failure", "message": "no such container"})
+        kubectl.exit_code(b'{"status": "Failure", "message": "no such container"}')

@@ -249,6 +249,10 @@ class ContainerConfigBuilder:
         mounts: list[dict[str, Any]] = [{"source": self._context.hosts_file, "target": "/etc/hosts", "readOnly": True}]
         if self._gpus:  # NCCL copies between the GPUs of different pods through it
             mounts.append({"source": _SHARED_MEMORY, "target": _SHARED_MEMORY, "readOnly": False})
+        for image in self._context.images.values():
+            mounts += [
+                {"source": source, "target": path, "readOnly": True} for path, source in image.pod_mounts.items()
+            ]
         if self._image.has_own_files:
             return [*mounts, *self._mounts_of_image(volumes, environment)]
         home = self._context.shared_home

@@ -91,6 +91,8 @@ class ContainerImage:
     """True if no image of this name was found."""
     pulled: bool = False
     """True if it was pulled for this pod."""
+    pod_mounts: Mapping[str, str] = field(default_factory=dict)
+    """What all containers of the pod need if one has this image: path in them -> directory of this machine."""
 
     @property
     def has_own_files(self) -> bool:

@@ -1,14 +1,25 @@
 """Images that every node has: they are small layers over the files of this machine."""
 
-from functools import cached_property
+import asyncio
 from pathlib import Path
 
 from trainwright.cluster.node.pods.config.container_image import ContainerImage
 from trainwright.cluster.node.pods.config.runtime_config import WaitingReason
 from trainwright.cluster.node.pods.images import kubectl
+from trainwright.cluster.node.pods.images.standalone_python import command, make_standalone
 from trainwright.objects.node_annotations import KUBECTL_DELIVERY_IMAGE
 
 _KUBECTL = "usr/local/bin/kubectl"
+_PYTHON = "/run/trainwright/kubectl"
+"""Where all containers of a pod with kubectl have the Python that runs it: their images need not have one."""
+_SCRIPT = f"""\
+#!/bin/sh
+# Nothing of the image may change how it runs: libraries, locales, settings of OpenSSL.
+unset LD_PRELOAD
+export LC_ALL=C OPENSSL_CONF=/dev/null
+exec {" ".join(command(_PYTHON, "kubectl"))} "$@"
+"""
+MODULES = ("os", "sys", "_socket", "_ssl", "json", "time", "encodings.latin_1", "encodings.ascii")
 
 
 class BuiltinImages:
@@ -17,8 +28,10 @@ class BuiltinImages:
     def __init__(self, directory: Path, *, can_mount: bool) -> None:
         self._directory = directory / "builtin-images"
         self._can_mount = can_mount
+        self._lock = asyncio.Lock()
+        self._kubectl_delivery: ContainerImage | None = None
 
-    def find(self, name: str, container: str) -> ContainerImage | WaitingReason | None:
+    async def find(self, name: str, container: str) -> ContainerImage | WaitingReason | None:
         """The image of that name, or why it cannot run; None for names that are not built in."""
         if name != KUBECTL_DELIVERY_IMAGE:
             return None
@@ -28,17 +41,20 @@ class BuiltinImages:
                 "run the cluster as root, or allow unprivileged user namespaces"
             )
             return WaitingReason(reason="ImageNeedsOverlay", message=message, container=container)
-        return ContainerImage(image_id=name, layers=(str(self._kubectl_delivery),))
+        async with self._lock:
+            if self._kubectl_delivery is None:
+                self._kubectl_delivery = await asyncio.to_thread(self._make_kubectl_delivery)
+        return self._kubectl_delivery
 
-    @cached_property
-    def _kubectl_delivery(self) -> Path:
-        """The layer; its program is that of this version, so it is written once for each process of the cluster."""
+    def _make_kubectl_delivery(self) -> ContainerImage:
+        """Made once for each process of the cluster: kubectl is that of this version."""
         layer = self._directory / "kubectl-delivery"
-        program, content = layer / _KUBECTL, Path(kubectl.__file__).read_bytes()
-        if not program.exists() or program.read_bytes() != content:
-            program.parent.mkdir(parents=True, exist_ok=True)
-            unfinished = program.with_suffix(".new")
-            unfinished.write_bytes(content)
+        script = layer / _KUBECTL
+        if not script.exists() or script.read_text() != _SCRIPT:
+            script.parent.mkdir(parents=True, exist_ok=True)
+            unfinished = script.with_suffix(".new")
+            unfinished.write_text(_SCRIPT)
             unfinished.chmod(0o755)
-            unfinished.rename(program)
-        return layer
+            unfinished.rename(script)
+        python = make_standalone(self._directory / "python", Path(kubectl.__file__), MODULES)
+        return ContainerImage(image_id=KUBECTL_DELIVERY_IMAGE, layers=(str(layer),), pod_mounts={_PYTHON: str(python)})

@@ -176,7 +176,7 @@ class PodImages:
         self, pod: Object, spec: Object, path: str, used: list[Image], directory: PodDirectory
     ) -> ContainerImage | WaitingReason:
         name, container = str(spec.get("image") or ""), str(spec["name"])
-        if (builtin := self._builtin.find(name, container)) is not None:
+        if (builtin := await self._builtin.find(name, container)) is not None:
             return builtin
         mapping = self._mappings.find(name)
         if mapping is not None and mapping.python:
