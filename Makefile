@@ -25,7 +25,7 @@ test: setup kubernetes ## Run all tests, also those on a real kube-apiserver (AR
 	@.venv/bin/pytest $(PARALLEL) $(ARGS)
 
 test-all: kubernetes ## Run all tests with forty times as many generated examples, all kills, pauses and outages, and all frameworks
-	@tools/setup dev torch tensorflow mpi jax xgboost paddle
+	@tools/setup dev torch tensorflow mpi jax xgboost paddle horovod
 	@HYPOTHESIS_PROFILE=all .venv/bin/pytest $(PARALLEL) --timeout 600 $(ARGS)
 
 test-node: setup kubernetes ## Run tests/node_behaviour on a real kubelet and on the embedded node; needs root and Debian's containerd (ARGS=... for pytest)
