@@ -18,12 +18,15 @@ FRAMEWORKS = {
     "tensorflow-workers": "tensorflow",
     "tensorflow-parameter-server": "tensorflow",
     "mpi": "mpi",
+    "horovod": "horovod",
+    "horovod-elastic": "horovod",
+    "pytorch-elastic": "torch",
     "jax": "jax",
     "xgboost": "xgboost",
     "paddle": "paddle",
 }
 """The package that each example needs."""
-EQUAL_RESULTS = ["tensorflow-workers", "mpi", "jax", "xgboost", "paddle"]
+EQUAL_RESULTS = ["tensorflow-workers", "mpi", "horovod", "jax", "xgboost", "paddle"]
 """Examples in which every process prints the result of the same model."""
 SECONDS = 540
 """Machines that run other things too need many times the usual time."""
@@ -35,10 +38,8 @@ def trained(example: str, *values: object) -> Any:
     marks = [getattr(pytest.mark, framework)]
     if example not in {"tensorflow-parameter-server", "mpi"}:
         marks.append(pytest.mark.thorough)
-    if framework == "paddle" and find_spec("paddle") is None:
-        marks.append(
-            pytest.mark.skip(reason="PaddlePaddle cannot be installed on this machine, see tools/setup paddle")
-        )
+    if framework in {"paddle", "horovod"} and find_spec(framework) is None:
+        marks.append(pytest.mark.skip(reason=f"this machine has no {framework}, see tools/setup {framework}"))
     return pytest.param(example, *values, marks=marks, id="-".join([example, *map(str, values)]))
 
 
@@ -57,7 +58,11 @@ def test_the_manifest_is_valid_for_any_cluster(example: str) -> None:
     ("example", "sandbox"),
     [
         *(trained(example, "strongest") for example in EQUAL_RESULTS),
-        *(trained(example, "plain") for example in EQUAL_RESULTS if FRAMEWORKS[example] not in {"tensorflow", "mpi"}),
+        *(
+            trained(example, "plain")
+            for example in EQUAL_RESULTS
+            if FRAMEWORKS[example] not in {"tensorflow", "mpi", "horovod"}
+        ),
     ],
 )
 def test_two_processes_train_the_same_model(example: str, sandbox: str, tmp_path: Path) -> None:
