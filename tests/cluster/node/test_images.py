@@ -1,7 +1,9 @@
 """Pods on the files of images: the agent on the embedded API server, a store with real images, real processes."""
 
 import base64
+import fcntl
 import json
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -11,11 +13,19 @@ import pytest
 from tests.support.cluster.node import Node, running_node
 from tests.support.images.builder import add_image
 from tests.support.images.machine_image import MARK, PYTHON, add_machine_image
+from tests.support.images.registry import PASSWORD, USER, running_registry
 from tests.support.waiting import eventually
+from trainwright.cluster.images.blobs import lock, lock_file
 from trainwright.cluster.images.formats import HOST_FILES_LABEL, RunConfig
 from trainwright.cluster.images.layers.unpacked import UnpackedLayers
 from trainwright.cluster.images.mappings import ImageMapping, ImageMappings
-from trainwright.cluster.images.store import ImageStore
+from trainwright.cluster.images.reference import ImageReference
+from trainwright.cluster.images.registry.credentials import DockerConfig
+from trainwright.cluster.images.registry.push import push_image
+from trainwright.cluster.images.store import Image, ImageStore
+from trainwright.cluster.node.pods.config.container_image import ContainerImage
+from trainwright.cluster.node.pods.images import pod_images
+from trainwright.cluster.node.pods.images.image_files import read_accounts
 from trainwright.cluster.node.pods.images.image_settings import ImageSettings
 from trainwright.objects import Object
 from trainwright.objects.resources import EVENTS, NODES, SECRETS
@@ -362,3 +372,136 @@ async def test_at_plain_layers_over_the_files_of_this_machine_are_a_copy(store: 
 
         assert await node.log(await node.until_phase("p", "Succeeded")) == "over the host's files"
         assert await node.log(await node.until_phase("q", "Succeeded")) == "over the host's filesx\n1\n"
+
+
+@pytest.fixture(scope="module")
+def machine(tmp_path_factory: pytest.TempPathFactory) -> tuple[ImageStore, Image]:
+    """Another machine, from which an image is pushed."""
+    there = ImageStore(tmp_path_factory.mktemp("there"))
+    return there, add_machine_image(there, config=RunConfig(cmd=["cat", MARK]))
+
+
+@pytest.mark.registry
+async def test_a_pod_pulls_its_image(machine: tuple[ImageStore, Image], tmp_path: Path) -> None:
+    with running_registry(tmp_path / "registry") as address:
+        name = f"{address}/team/machine:1"
+        pushed = await push_image(*machine, ImageReference.parse(name))
+        settings = ImageSettings(directory=tmp_path / "images", registries=frozenset({address}))
+        async with running_node(tmp_path / "node", images=settings) as node:
+            await node.create("p", on(name))
+            pod = await node.until_phase("p", "Succeeded")
+
+            assert await node.log(pod) == "machine image\n"
+            assert status_of(pod)["image"] == name
+            assert status_of(pod)["imageID"] == f"{address}/team/machine@{pushed.digest}"
+            await until_event(node, "p", "Pulling", f'Pulling image "{name}"')
+            size = machine[1].manifest.layers[0].size
+            text = rf"Successfully pulled image .{name}. in \S+ \(\S+ including waiting\). Image size: {size} bytes\."
+            assert re.fullmatch(text, (await node.event("Pulled"))["message"])
+            # The second pod finds it.
+            await node.create("q", on(name, imagePullPolicy="IfNotPresent"))
+            await node.until_phase("q", "Succeeded")
+            present = f'Container image "{name}" already present on machine and can be accessed by the pod'
+            await until_event(node, "q", "Pulled", present)
+            assert present not in dict(await events_of(node, "p")).values()
+
+
+@pytest.mark.registry
+async def test_a_pull_secret_opens_the_registry(machine: tuple[ImageStore, Image], tmp_path: Path) -> None:
+    with running_registry(tmp_path / "registry", passwords=True) as address:
+        name = f"{address}/private:1"
+        config = {"auths": {address: {"username": USER, "password": PASSWORD}}}
+        await push_image(*machine, ImageReference.parse(name), credentials=DockerConfig.of_pull_secret(json_of(config)))
+        settings = ImageSettings(directory=tmp_path / "images", registries=frozenset({address}))
+        async with running_node(tmp_path / "node", images=settings) as node:
+            config["auths"][address]["password"] = "guess"
+            await add_pull_secret(node, "wrong", config)
+            await node.create("wrong", on(name), imagePullSecrets=[{"name": "wrong"}])
+            waiting = await node.until_waiting("wrong")
+            assert waiting["reason"] in {"ErrImagePull", "ImagePullBackOff"}
+            assert f"{name}: " in waiting["message"]
+            assert "unauthorized: authentication required" in waiting["message"]
+
+            config["auths"][address]["password"] = PASSWORD
+            await add_pull_secret(node, "right", config)
+            await node.create("right", on(name), imagePullSecrets=[{"name": "right"}])
+            assert await node.log(await node.until_phase("right", "Succeeded")) == "machine image\n"
+
+
+def json_of(config: Object) -> bytes:
+    return json.dumps(config).encode()
+
+
+async def add_pull_secret(node: Node, name: str, config: Object) -> None:
+    data = {".dockerconfigjson": base64.b64encode(json_of(config)).decode()}
+    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name, "namespace": "default"}, "data": data}
+    await node.client.create(SECRETS, {**secret, "type": "kubernetes.io/dockerconfigjson"})
+
+
+async def test_an_image_is_kept_while_a_pod_waits_for_its_layers(store: ImageStore, node: Node) -> None:
+    image = add_machine_image(store, "starting:1", files={"only/starting": b"1"})
+    layer = store.layer_path(image.config.rootfs.diff_ids[-1])
+    with lock_file(layer.with_suffix(".lock")) as descriptor:
+        lock(descriptor, fcntl.LOCK_EX)  # the layer is not unpacked until this ends
+        await node.create("p", sh("cat /only/starting", "starting:1"))
+        await eventually(lambda: pinned(store), lambda found: image.descriptor.digest in found)
+        assert image.reference is not None
+        store.remove(image.reference)
+        store.collect()
+    store.collect()
+
+    assert await node.log(await node.until_phase("p", "Succeeded")) == "1"
+
+
+async def pinned(store: ImageStore) -> list[str]:
+    return [digest for pin in store.pins().values() for digest in pin.digests]
+
+
+async def test_prune_deletes_nothing_between_finding_and_using_an_image(
+    store: ImageStore, node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    image = add_machine_image(store, "found:1", files={"only/found": b"1"})
+    UnpackedLayers(store).directories(image)
+    assert image.reference is not None
+    name = image.reference
+    is_busy = []
+
+    def read_later(*arguments: Any) -> ContainerImage:
+        store.remove(name)
+        is_busy.append(store.collect().busy)
+        return read_accounts(*arguments)
+
+    monkeypatch.setattr(pod_images, "read_accounts", read_later)
+    await node.create("p", sh("cat /only/found", "found:1"))
+
+    assert await node.log(await node.until_phase("p", "Succeeded")) == "1"
+    assert is_busy[0]
+
+
+async def test_secrets_of_a_pod_on_an_image_are_private(node: Node, tmp_path: Path) -> None:
+    needle = b"needle-1f6a"
+    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s", "namespace": "default"}}
+    await node.client.create(SECRETS, {**secret, "data": {"key": base64.b64encode(needle).decode()}})
+    volumes = [{"name": "s", "secret": {"secretName": "s"}}]
+    mounts = [{"name": "s", "mountPath": "/secrets"}]
+    await node.create("p", sh("cat /secrets/key; sleep 600", volumeMounts=mounts), volumes=volumes)
+    pod = await node.until_phase("p", "Running")
+    await eventually(lambda: node.log(pod), lambda log: log == needle.decode())
+
+    # Other users of this machine cannot reach the file.
+    places = [path for path in (tmp_path / "node").rglob("key") if path.is_file() and path.read_bytes() == needle]
+    assert places
+    for place in places:
+        above = [one for one in place.parents if one.is_relative_to(tmp_path / "node")]
+        assert any(one.stat().st_mode & 0o077 == 0 for one in above), place
+    # Nor can another pod, on the same image.
+    search = (
+        "import os\nfor top, _, names in os.walk('/'):\n for name in names:\n  path = os.path.join(top, name)\n"
+        "  if os.path.isfile(path) and not top.startswith(('/proc/', '/sys/')) and os.path.getsize(path) == 11:\n"
+        "   print(open(path, 'rb').read())\nprint('searched')\n"
+    )
+    await node.create("q", on("machine", command=[PYTHON, "-c", search], imagePullPolicy="Never"))
+    log = await node.log(await node.until_phase("q", "Succeeded"))
+    assert log.endswith("searched\n")
+    assert needle.decode() not in log
+    await node.delete("p", grace_period_seconds=0)

@@ -1,5 +1,7 @@
 """What an image says about its program, against what the manifest says."""
 
+import tempfile
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -144,3 +146,35 @@ async def test_a_volume_of_the_image_is_writable_below_a_read_only_root(node: No
     ended = await node.until_phase("p", "Failed")
     assert terminated(ended)["exitCode"] == 2
     assert "1" in (await node.log("p")).splitlines()
+
+
+async def test_exec_finds_files_environment_and_directory_of_the_image(node: NodeNamespace) -> None:
+    await node.pod("p", on("program", command=["sh", "-c", "sleep 600"]))
+    await node.until_container("p", "running")
+
+    found = await node.exec("p", "sh", "-c", "cat /etc/machine-image; echo $GREETING; pwd; exit 3")
+
+    assert (found.exit_code, found.stdout) == (3, b"machine image\nfrom the image\n/srv/work\n")
+
+
+async def test_attach_reaches_the_program_of_the_image(node: NodeNamespace) -> None:
+    await node.pod("p", on("cmd", command=["sh", "-c", "cat; cat /etc/machine-image"], stdin=True, stdinOnce=True))
+    await node.until_container("p", "running")
+
+    await node.kubectl("attach", "-i", "p", stdin=b"typed\n")
+
+    assert await node.output("p") == "typed\nmachine image\n"
+
+
+async def test_cp_copies_into_and_out_of_the_image(node: NodeNamespace) -> None:
+    await node.pod("p", on("cmd", command=["sh", "-c", "sleep 600"]))
+    await node.until_container("p", "running")
+    with tempfile.TemporaryDirectory() as name:
+        sent, fetched = Path(name, "sent"), Path(name, "fetched")
+        sent.write_text("from outside\n")
+
+        assert (await node.kubectl("cp", str(sent), "p:/received"))[0] == 0
+        assert (await node.kubectl("cp", "p:/etc/machine-image", str(fetched)))[0] == 0
+
+        assert (await node.exec("p", "cat", "/received")).stdout == b"from outside\n"
+        assert fetched.read_text() == "machine image\n"

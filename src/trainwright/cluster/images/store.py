@@ -130,6 +130,10 @@ class ImageStore(BlobStore):
         return cls((DataDir.default().path if shares else data.path) / "images")
 
     @property
+    def exists(self) -> bool:
+        return (self.directory / "lock").exists()
+
+    @property
     def layers(self) -> Path:
         """Unpacked layers, in directories named after the hexadecimal digest of the uncompressed layer."""
         return self.directory / "layers"
@@ -170,6 +174,10 @@ class ImageStore(BlobStore):
                 damaged.append(f"{_entry_name(entry)} is damaged: {error}")
         found.sort(key=lambda image: (image.reference is None, str(image.reference), image.id))
         return found, damaged
+
+    def image_of(self, digest: str) -> Image:
+        """The image of a manifest, also of one without a name that a pin keeps. Raises DamagedImageError."""
+        return self._image(Descriptor(digest=digest, size=0))
 
     def find(self, name: str | ImageReference) -> Image | None:
         """The image of this name. A text may also be an ID, its digest or the beginning of an ID."""

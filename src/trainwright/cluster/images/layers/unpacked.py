@@ -4,7 +4,7 @@ import fcntl
 import json
 import os
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -103,18 +103,11 @@ def main(arguments: Sequence[str]) -> None:
     store = ImageStore(Path(directory))
     layers = UnpackedLayers(store)
     try:
-        layers.directories(_find(store.images(), digest))
+        layers.directories(store.image_of(digest))
         answer: dict[str, object] = {"skippedDevices": layers.skipped_devices}
-    except (LayerError, ContainerRootError, LookupError, StoreError) as error:
+    except (LayerError, ContainerRootError, StoreError) as error:
         answer = {"error": str(error)}
     sys.stdout.write(json.dumps(answer))
-
-
-def _find(images: Iterable[Image], digest: str) -> Image:
-    for image in images:
-        if image.descriptor.digest == digest:
-            return image
-    raise LookupError(f"the image {digest} has been removed")
 
 
 if __name__ == "__main__":

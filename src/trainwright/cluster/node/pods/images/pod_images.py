@@ -101,6 +101,10 @@ class PodImages:
         self._configured: dict[str, tuple[bool, float]] = {}
         self._ids: dict[str, dict[str, str]] = {}
         self._over_host: dict[str, list[str]] = {}
+        self._chosen: dict[tuple[str, str], Image] = {}
+        """Images that pods wait for or have, by uid of the pod and name of the image."""
+        self._pinned: dict[str, list[str]] = {}
+        """Manifests, by uid of the pod."""
         self._pulled: dict[str, set[str]] = {}
         """Containers whose image was pulled for this pod, by uid."""
 
@@ -108,6 +112,18 @@ class PodImages:
         self, pod: Object, directory: PodDirectory
     ) -> dict[str, ContainerImage] | tuple[WaitingReason, ...]:
         """The image of every container; those that are missing run on this machine's files. Or why the pod waits."""
+        # From the moment at which an image is found until the pod's pin holds it, no command may delete its layers.
+        with contextlib.ExitStack() as leases:
+            try:
+                if self.store.exists:
+                    await asyncio.to_thread(leases.enter_context, self.store.lease())
+                return await self._prepare(pod, directory)
+            except StoreError as error:
+                return (WaitingReason(reason="ImageInspectError", message=str(error)),)
+
+    async def _prepare(
+        self, pod: Object, directory: PodDirectory
+    ) -> dict[str, ContainerImage] | tuple[WaitingReason, ...]:
         found: dict[str, ContainerImage] = {}
         waiting: list[WaitingReason] = []
         used: list[Image] = []
@@ -123,17 +139,22 @@ class PodImages:
                     waiting.append(image)
                 else:
                     found[spec["name"]] = image
+        uid = pod["metadata"]["uid"]
+        await self._pin(uid, used, directory)
         if waiting:
             return tuple(waiting)
-        uid = pod["metadata"]["uid"]
-        if used:
-            digests = list(dict.fromkeys(image.descriptor.digest for image in used))
-            directory.create()
-            await asyncio.to_thread(self.store.pin, f"pod-{uid}", digests, directory.path)
         self._ids[uid] = {name: image.image_id for name, image in found.items() if image.image_id}
         self._over_host[uid] = [name for name, image in found.items() if image.image_id and image.host_files]
         self._pulled[uid] = {name for name, image in found.items() if image.pulled}
         return found
+
+    async def _pin(self, uid: str, used: list[Image], directory: PodDirectory) -> None:
+        """Also while the pod waits for one of them to be unpacked."""
+        digests = list(dict.fromkeys(image.descriptor.digest for image in used))
+        if digests and digests != self._pinned.get(uid):
+            directory.create()
+            await asyncio.to_thread(self.store.pin, f"pod-{uid}", digests, directory.path)
+            self._pinned[uid] = digests
 
     def ids(self, uid: str, directory: PodDirectory) -> Mapping[str, str]:
         """The imageID of every container that has an image, by name."""
@@ -156,6 +177,9 @@ class PodImages:
         self._over_host.pop(uid, None)
         self._ids.pop(uid, None)
         self._pulled.pop(uid, None)
+        self._pinned.pop(uid, None)
+        for key in [key for key in self._chosen if key[0] == uid]:
+            del self._chosen[key]
         for key in [key for key in self._pulls if key[0] == uid]:
             pull = self._pulls.pop(key)
             if pull.task is not None:
@@ -190,11 +214,14 @@ class PodImages:
             waiting = image_policy.invalid_name(wanted, container, error.reason)
             self._record_failure(pod, path, "InspectFailed", waiting)
             return waiting
-        found = self.store.find(reference)
+        # A name that is removed or moved does not change the image of a pod that is starting.
+        found = self._chosen.get((pod["metadata"]["uid"], str(reference))) or self.store.find(reference)
         policy = str(spec.get("imagePullPolicy") or "IfNotPresent")
         undecided = found is None or policy == "Always"
         may_pull = undecided and policy != "Never" and await self._may_pull(pod, reference)
         action = image_policy.decide(policy, found=found is not None, may_pull=may_pull, unknown=self._settings.unknown)
+        if self._is_pulled_for(pod["metadata"]["uid"], wanted):
+            action = "pull"  # its end is not recorded yet, although the store has the image
         if action == "host":
             return ContainerImage(unknown=True)
         if action in {"never", "refuse"}:
@@ -227,11 +254,12 @@ class PodImages:
         described = replace(read_image(image, reference), pulled=pulled)
         if not self._can_mount and described.has_own_files:
             return described
+        used.append(image)
+        self._chosen[(pod["metadata"]["uid"], str(reference))] = image
         layers = self._layers.find(image)
         if layers is None:
             return self._unpack(pod, container, image)
         self._unpacking.pop(image.descriptor.digest, None)
-        used.append(image)
         if not self._can_mount:
             target = directory.path / "images" / container
             copies = await asyncio.to_thread(copy_layers, layers, target)
@@ -264,6 +292,10 @@ class PodImages:
         except CredentialsError:
             return False
 
+    def _is_pulled_for(self, uid: str, name: str) -> bool:
+        pull = self._pulls.get((uid, name))
+        return pull is not None and (pull.task is not None or pull.image is not None)
+
     async def _keyring(self, pod: Object, *, warn: bool) -> "Keyrings":
         from trainwright.cluster.images.registry.credentials import CredentialsError, DockerConfig, Keyrings
 
@@ -289,8 +321,9 @@ class PodImages:
     ) -> tuple[Image, bool] | WaitingReason:
         uid = pod["metadata"]["uid"]
         pull = self._pulls.setdefault((uid, name), _Pull())
-        if pull.image is not None:
+        if pull.image is not None and found is not None:
             return pull.image, True
+        pull.image = None  # removed before the pod could pin it
         if pull.task is None:
             if pull.retry_at > self._clock():
                 return self._back_off(pod, path, container, name, pull)
