@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,7 @@ def test_the_steps_of_the_dockerfile_install_a_working_operator(tmp_path: Path) 
         for name in names.split():
             copy_to(ROOT / name, source / target.removeprefix("/src").strip("/"))
     subprocess.run([sys.executable, "-m", "venv", environment], check=True)
+    use_installed_dependencies(environment)
     (step,) = re.findall(r"^RUN (.*?[^\\])\n", DOCKERFILE, re.MULTILINE | re.DOTALL)
     env = {**os.environ, "PATH": f"{environment / 'bin'}:{os.environ['PATH']}"}
 
@@ -42,6 +44,12 @@ def test_the_ignore_file_admits_what_is_copied() -> None:
     admitted = re.findall(r"^!(.+)$", (ROOT / "deploy" / "Dockerfile.dockerignore").read_text(), re.MULTILINE)
     copied = [name for names in re.findall(r"^COPY (.+) /src\S*$", DOCKERFILE, re.MULTILINE) for name in names.split()]
     assert sorted(admitted) == sorted(copied)
+
+
+def use_installed_dependencies(environment: Path) -> None:
+    """Saves their download: tests/end_to_end/test_installation.py installs them."""
+    [packages] = environment.glob("lib/python*/site-packages")
+    (packages / "of-the-tests.pth").write_text(sysconfig.get_path("purelib"))
 
 
 def copy_to(path: Path, target: Path) -> None:
