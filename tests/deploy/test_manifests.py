@@ -10,6 +10,7 @@ import yaml
 
 from tests.support.commands.helm import OVERLAYS, ROOT, Helm, Key, by_key, without_helm
 from trainwright.objects import Object
+from trainwright.objects.yaml_documents import Loader
 
 KUBEFLOW = ["--values", OVERLAYS / "kubeflow" / "values.yaml"]
 
@@ -48,4 +49,4 @@ def test_a_kustomization_can_set_the_image(kubectl_binary: Path, tmp_path: Path)
 
 def kustomize(kubectl: Path, directory: Path) -> dict[Key, Object]:
     text = subprocess.run([kubectl, "kustomize", directory], capture_output=True, text=True, check=True).stdout
-    return by_key(yaml.safe_load_all(text))
+    return by_key(yaml.load_all(text, Loader=Loader))

@@ -9,6 +9,7 @@ from pathlib import Path
 import yaml
 
 from trainwright.objects import Object
+from trainwright.objects.yaml_documents import Loader
 
 ROOT = Path(__file__).parents[3]
 CHART = ROOT / "deploy" / "charts" / "trainwright"
@@ -68,7 +69,7 @@ class Helm:
         return done.stderr
 
     def render(self, *flags: str | Path, release: str = "trainwright") -> dict[Key, Object]:
-        return by_key(yaml.safe_load_all(self("template", release, CHART, *flags)))
+        return by_key(yaml.load_all(self("template", release, CHART, *flags), Loader=Loader))
 
 
 def helm_binary() -> Path:
