@@ -1,12 +1,13 @@
 """`image build` as users call it."""
 
 import asyncio
+import io
 import json
 import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
-import click.testing
 import pytest
 
 from tests.support.images.faulty_registry import faulty_registry
@@ -31,14 +32,26 @@ def context(tmp_path: Path) -> Path:
     return directory
 
 
-def run(*arguments: str | Path, stdin: str = "", code: int = 0) -> str:
-    result = click.testing.CliRunner().invoke(cli, ["image", *map(str, arguments)], input=stdin)
-    assert result.exit_code == code, result.output
-    assert result.exception is None or isinstance(result.exception, SystemExit)
-    return result.output
+Run = Callable[..., str]
 
 
-def test_an_image_is_built_tagged_and_listed(context: Path) -> None:
+@pytest.fixture
+def run(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Calls a command; returns its output, also what a child process prints, in which an ordinary user builds."""
+
+    def call(*arguments: str | Path, stdin: str = "", code: int = 0) -> str:
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(stdin.encode())))
+        capfd.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            cli.main(["image", *map(str, arguments)])
+        printed = "".join(capfd.readouterr())
+        assert ended.value.code == code, printed
+        return printed
+
+    return call
+
+
+def test_an_image_is_built_tagged_and_listed(run: Run, context: Path) -> None:
     (context / "Dockerfile").write_text(
         'FROM scratch\nARG P=x\nADD mnist.py /var/\nENTRYPOINT ["python", "/var/mnist.py"]\n'
     )
@@ -52,13 +65,13 @@ def test_an_image_is_built_tagged_and_listed(context: Path) -> None:
     assert shown["Config"]["Entrypoint"] == ["python", "/var/mnist.py"]
 
 
-def test_quiet_prints_the_id_alone(context: Path) -> None:
+def test_quiet_prints_the_id_alone(run: Run, context: Path) -> None:
     printed = run("build", "-q", "-f", "-", context, stdin="FROM scratch\nCOPY mnist.py /\n")
 
     assert re.fullmatch(r"sha256:[0-9a-f]{64}\n", printed)
 
 
-def test_the_same_date_gives_the_same_image(context: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_same_date_gives_the_same_image(run: Run, context: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "1700000000")
     (context / "Dockerfile").write_text("FROM scratch\nCOPY mnist.py /mnist.py\nCMD x\n")
 
@@ -78,7 +91,7 @@ def test_the_same_date_gives_the_same_image(context: Path, monkeypatch: pytest.M
         (["--strict"], "without --strict the files of this machine would stand in for it"),
     ],
 )
-def test_a_mistake_is_one_line(context: Path, arguments: list[str], message: str) -> None:
+def test_a_mistake_is_one_line(run: Run, context: Path, arguments: list[str], message: str) -> None:
     (context / "Dockerfile").write_text("FROM 127.0.0.1:1/nothing\n")
 
     printed = run("build", *arguments, context, code=1)
@@ -87,7 +100,7 @@ def test_a_mistake_is_one_line(context: Path, arguments: list[str], message: str
     assert printed.count("\n") == 1
 
 
-async def test_a_registry_that_refuses_is_an_error(context: Path) -> None:
+async def test_a_registry_that_refuses_is_an_error(run: Run, context: Path) -> None:
     async with faulty_registry() as registry:
         (context / "Dockerfile").write_text(f"FROM {registry.address}/nothing:1\n")
         printed = await asyncio.to_thread(run, "build", context, code=1)
@@ -95,7 +108,7 @@ async def test_a_registry_that_refuses_is_an_error(context: Path) -> None:
     assert "manifest unknown to registry" in printed
 
 
-def test_without_a_registry_the_files_of_this_machine_stand_in(context: Path, home: Path) -> None:
+def test_without_a_registry_the_files_of_this_machine_stand_in(run: Run, context: Path, home: Path) -> None:
     (context / "Dockerfile").write_text(
         "FROM 127.0.0.1:1/pytorch\nRUN apk add git\nWORKDIR /opt/app\nADD mnist.py .\nRUN python mnist.py > out\n"
     )
