@@ -1,9 +1,15 @@
-"""Items 30 to 44: MPIJobs on the real API server. What all kinds have in common is in `test_items_suspension.py`."""
+"""Items 30 to 44 and 73 to 77: MPIJobs on the real API server. What all kinds have in common is in
+`test_items_suspension.py`."""
 
+import asyncio
+import os
+from collections.abc import Mapping
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
+from tests.support.cluster.controlplane import ControlPlane
 from tests.support.harness.cluster_harness import RealClusterHarness
 from tests.support.harness.job_harness import environment
 from tests.support.objects.jobs import JobBuilder, template
@@ -107,6 +113,7 @@ async def test_item_38_a_service_account_that_exists_is_used(harness: RealCluste
 
 
 FOREIGN = {
+    73: (SERVICE_ACCOUNTS, "job-launcher"),
     39: (PODS, "job-launcher"),
     40: (PODS, "job-worker-0"),
     41: (CONFIG_MAPS, "job-config"),
@@ -116,8 +123,10 @@ FOREIGN = {
 
 
 @pytest.mark.parametrize("item", FOREIGN)
-async def test_items_39_40_41_42_43_objects_of_others_are_not_touched(harness: RealClusterHarness, item: int) -> None:
-    """The text is ours: a row of docs/compatibility.md."""
+async def test_items_39_40_41_42_43_73_objects_of_others_are_not_touched(
+    harness: RealClusterHarness, item: int
+) -> None:
+    """The text is ours, and that a ServiceAccount of that name is not used either: rows of docs/compatibility.md."""
     jobs, (resource, name) = harness.of(MPI), FOREIGN[item]
     made = await jobs.client.create(resource, foreign(resource, name, jobs.namespace))
     await jobs.submit(job())
@@ -165,6 +174,88 @@ async def test_item_44_variables_of_intel_mpi_are_defaults(harness: RealClusterH
         assert (names.count(BOOTSTRAP), names.count(EXEC)) == (1, 1)
         variables = {key: value for key, value in environment_with_empty(launcher).items() if key in {BOOTSTRAP, EXEC}}
         assert variables == {BOOTSTRAP: "rsh", EXEC: "/etc/mpi/kubexec.sh", **own}
+
+
+@pytest.mark.parametrize("policy", ["Running", "All"])
+async def test_item_74_workers_are_deleted_after_success(harness: RealClusterHarness, policy: str) -> None:
+    jobs = harness.of(MPI)
+    await jobs.submit(job(workers=2).spec(cleanPodPolicy=policy))
+    await jobs.wait_until_running("job")
+    await jobs.end("job-launcher", exit_code=0)
+    await jobs.wait_for_end("job", "Succeeded")
+    await jobs.wait_for_children("job", ["job-launcher"] if policy == "Running" else [])
+
+
+async def test_item_75_a_job_whose_pods_run_is_running(harness: RealClusterHarness) -> None:
+    jobs = harness.of(MPI)
+    await jobs.submit(job(workers=8))
+    await jobs.wait_for_counts("job", "Launcher", active=1)
+    await jobs.wait_for_counts("job", "Worker", active=8)
+    last = (await jobs.status("job"))["conditions"][-1]
+    shown = {name: last[name] for name in ("type", "status", "reason", "message")}
+    assert shown == {
+        "type": "Running",
+        "status": "True",
+        "reason": "MPIJobRunning",
+        "message": "MPIJob job is running.",
+    }
+
+
+async def test_item_76_the_launcher_waits_until_its_workers_are_ready(
+    harness: RealClusterHarness, job_plane: ControlPlane, tmp_path: Path
+) -> None:
+    """In its init container, with the real kubectl: a row of docs/compatibility.md."""
+    jobs = harness.of(MPI)
+    builder = job(workers=2)
+    worker = builder.object["spec"]["mpiReplicaSpecs"]["Worker"]["template"]["spec"]
+    worker["schedulingGates"] = [{"name": "example.com/wait"}]
+    await jobs.submit(builder)
+    await jobs.wait_for_children("job", ["job-launcher", "job-worker-0", "job-worker-1"])
+    config = await jobs.client.get(CONFIG_MAPS, "job-config", namespace=jobs.namespace)
+    (tmp_path / "hostfile").write_text(config["data"]["hostfile"])
+    (delivery,) = (await jobs.pods("job"))["job-launcher"]["spec"]["initContainers"]
+    script = delivery["command"][-1].replace("/etc/mpi", str(tmp_path)).replace("/opt/kube", str(tmp_path))
+
+    waiting = await start_script(
+        script.replace("--timeout=10s", "--timeout=1s"),
+        {
+            **environment({"spec": {"containers": [delivery]}}),
+            "KUBECONFIG": str(job_plane.kubeconfig),
+            "PATH": f"{job_plane.kubectl.parent}:{os.environ['PATH']}",
+        },
+    )
+
+    assert waiting.stdout is not None
+    assert (await waiting.stdout.readline()).startswith(b"waiting for workers: ")
+    for index in range(2):
+        await jobs.client.patch(
+            PODS, f"job-worker-{index}", {"spec": {"schedulingGates": []}}, namespace=jobs.namespace
+        )
+    assert await waiting.wait() == 0
+    assert b"starting after" not in await waiting.stdout.read()
+    assert os.access(tmp_path / "kubectl", os.X_OK)
+    await jobs.wait_for_counts("job", "Worker", active=2)
+
+
+async def start_script(script: str, env: Mapping[str, str]) -> asyncio.subprocess.Process:
+    return await asyncio.create_subprocess_exec("/bin/sh", "-c", script, env=env, stdout=asyncio.subprocess.PIPE)
+
+
+async def test_item_77_the_files_of_mpirun_follow_the_workers(harness: RealClusterHarness) -> None:
+    jobs = harness.of(MPI)
+    await jobs.submit(job(workers=1).spec(slotsPerWorker=4))
+    for workers in (1, 12, 2):
+        await jobs.change("job", mpiReplicaSpecs={"Worker": {"replicas": workers}})
+        names = [f"job-worker-{index}" for index in range(workers)]
+        await jobs.wait_for_children("job", ["job-launcher", *names])
+        await jobs.wait_for_counts("job", "Launcher", active=1)
+        await jobs.wait_for_counts("job", "Worker", active=workers)
+        await jobs.settle()
+        config = await jobs.client.get(CONFIG_MAPS, "job-config", namespace=jobs.namespace)
+        assert config["data"]["hostfile"] == "".join(f"{name} slots=4\n" for name in names)
+        assert config["data"]["discover_hosts.sh"] == "\n".join(["#!/bin/sh", *(f"echo {name}:4" for name in names)])
+        role = await jobs.client.get(ROLES, "job-launcher", namespace=jobs.namespace)
+        assert role["rules"][1]["resourceNames"] == names
 
 
 def environment_with_empty(pod: Object) -> dict[str, str]:

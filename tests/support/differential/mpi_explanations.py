@@ -58,6 +58,20 @@ def _variable_of_open_mpi_5(difference: Difference, _: Comparison) -> bool:
     return bool([one for one in difference.ours if not one["name"].startswith("PRTE_")] == difference.go)
 
 
+def _other_workers(difference: Difference, _: Comparison) -> bool:
+    """Ours names other workers than Go does, in the order of their indexes. All other lines are the same."""
+    if difference.path != "extras.ConfigMap.data.discover_hosts.sh":
+        return False
+    (go, _), (ours, indexes) = map(_lines_and_workers, (difference.go, difference.ours))
+    return go == ours and indexes == sorted(set(indexes))
+
+
+def _lines_and_workers(script: str) -> tuple[list[str], list[int]]:
+    """The lines that name no worker, and the indexes of the workers that are named."""
+    workers = {line: found for line in script.split("\n") if (found := re.fullmatch(r"echo .*-worker-(\d+):\d+", line))}
+    return [line for line in script.split("\n") if line not in workers], [int(one[1]) for one in workers.values()]
+
+
 def _doubled_prefix(difference: Difference, _: Comparison) -> bool:
     return (difference.go, difference.ours) == ("MPIJobMPIJobFailed", "MPIJobFailed")
 
@@ -127,13 +141,13 @@ MPI_EXPLANATIONS = _of_mpi(
         ),
         Explanation("An MPIJob gets a second event about its state", _state_event, sometimes=True),
         Explanation("The reason of a failed MPIJob is `MPIJobMPIJobFailed`", _doubled_prefix),
-        Explanation(
-            "`discover_hosts.sh` names workers that are being deleted",
-            lambda found, _: found.path == "extras.ConfigMap.data.discover_hosts.sh",
-        ),
+        Explanation("`discover_hosts.sh` names workers that are being deleted", _other_workers),
         Explanation(
             "`replicaStatuses` of an MPIJob count pods that are being deleted",
-            lambda found, of: re.fullmatch(r"job\.status\.replicaStatuses\.\w+\.active", found.path),
+            lambda found, _: (
+                re.fullmatch(r"job\.status\.replicaStatuses\.\w+\.active", found.path)
+                and (found.go or 0) > (found.ours or 0)
+            ),
         ),
         Explanation(
             "`SettedPodTemplateRestartPolicy`",
