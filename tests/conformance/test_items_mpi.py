@@ -205,19 +205,19 @@ async def test_item_76_the_launcher_waits_until_its_workers_are_ready(
     harness: RealClusterHarness, job_plane: ControlPlane, tmp_path: Path
 ) -> None:
     """In its init container, with the real kubectl: a row of docs/compatibility.md."""
-    jobs = harness.of(MPI)
-    builder = job(workers=2)
+    jobs, workers = harness.of(MPI), [f"job-worker-{index}" for index in range(12)]
+    builder = job(workers=len(workers))
     worker = builder.object["spec"]["mpiReplicaSpecs"]["Worker"]["template"]["spec"]
     worker["schedulingGates"] = [{"name": "example.com/wait"}]
     await jobs.submit(builder)
-    await jobs.wait_for_children("job", ["job-launcher", "job-worker-0", "job-worker-1"])
+    await jobs.wait_for_children("job", ["job-launcher", *workers])
     config = await jobs.client.get(CONFIG_MAPS, "job-config", namespace=jobs.namespace)
     (tmp_path / "hostfile").write_text(config["data"]["hostfile"])
     (delivery,) = (await jobs.pods("job"))["job-launcher"]["spec"]["initContainers"]
     script = delivery["command"][-1].replace("/etc/mpi", str(tmp_path)).replace("/opt/kube", str(tmp_path))
 
     waiting = await start_script(
-        script.replace("--timeout=10s", "--timeout=1s"),
+        script.replace("--timeout=10s", "--timeout=2s"),
         {
             **environment({"spec": {"containers": [delivery]}}),
             "KUBECONFIG": str(job_plane.kubeconfig),
@@ -227,14 +227,12 @@ async def test_item_76_the_launcher_waits_until_its_workers_are_ready(
 
     assert waiting.stdout is not None
     assert (await waiting.stdout.readline()).startswith(b"waiting for workers: ")
-    for index in range(2):
-        await jobs.client.patch(
-            PODS, f"job-worker-{index}", {"spec": {"schedulingGates": []}}, namespace=jobs.namespace
-        )
+    for name in workers:
+        await jobs.client.patch(PODS, name, {"spec": {"schedulingGates": []}}, namespace=jobs.namespace)
     assert await waiting.wait() == 0
     assert b"starting after" not in await waiting.stdout.read()
     assert os.access(tmp_path / "kubectl", os.X_OK)
-    await jobs.wait_for_counts("job", "Worker", active=2)
+    await jobs.wait_for_counts("job", "Worker", active=len(workers))
 
 
 async def start_script(script: str, env: Mapping[str, str]) -> asyncio.subprocess.Process:

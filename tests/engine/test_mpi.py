@@ -1,5 +1,10 @@
 """MPIJob: the files of mpirun, the objects of the launcher, both pods byte for byte, and what decides about the job."""
 
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
 import pytest
 
 from tests.support.engine.planning import (
@@ -169,6 +174,63 @@ def test_on_one_machine_the_delivery_has_no_limits() -> None:
     (delivery,) = child(decide(job(), settings=EMBEDDED), "digits-launcher")["spec"]["initContainers"]
     assert delivery["image"] == "trainwright/kubectl-delivery"
     assert "resources" not in delivery
+
+
+@pytest.fixture
+def deliver(tmp_path: Path) -> Callable[..., list[str]]:
+    """Runs the script of the init container with a kubectl that `answers`, and returns what it prints."""
+
+    def run(workers: int, answers: str) -> list[str]:
+        made = decide(job(workers))
+        (delivery,) = child(made, "digits-launcher")["spec"]["initContainers"]
+        hostfile, program = tmp_path / "hostfile", tmp_path / "kubectl"
+        hostfile.write_text(config(made)["hostfile"])
+        program.write_text(f"#!/bin/sh\nprintf '%s\\n' \"kubectl $*\" >> {tmp_path}/calls\n{answers}\n")
+        program.chmod(0o755)
+        (tmp_path / "opt").mkdir()
+        script = delivery["command"][-1].replace("/etc/mpi", str(tmp_path)).replace("/opt/kube", f"{tmp_path}/opt")
+        env = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "NAMESPACE": "team"}
+        script = f"now=0; date() {{ echo $now; }}; sleep() {{ now=$((now + 200)); }}\n{script}"
+        done = subprocess.run(["/bin/sh", "-c", script], env=env, stdout=subprocess.PIPE, text=True, check=True)
+        return done.stdout.splitlines()
+
+    return run
+
+
+def calls(directory: Path) -> list[str]:
+    return (directory / "calls").read_text().splitlines()
+
+
+def test_launcher_waits_for_few_workers_with_one_command(deliver: Callable[..., list[str]], tmp_path: Path) -> None:
+    assert deliver(2, "exit 0") == []
+    assert calls(tmp_path) == [
+        "kubectl wait --for=condition=Ready --timeout=10s -n team pod/digits-worker-0 pod/digits-worker-1"
+    ]
+
+
+def test_launcher_with_many_workers_asks_which_are_not_ready(deliver: Callable[..., list[str]], tmp_path: Path) -> None:
+    """kubectl sends five requests a second, and `wait` one for each pod."""
+    ready = "".join(f"digits-worker-{index} {index < 28}\\n" for index in range(30))
+    assert deliver(30, f'[ "$1" != get ] || printf "{ready}"') == []
+    first, get, last = calls(tmp_path)
+    assert first.endswith(" -n team " + " ".join(f"pod/digits-worker-{index}" for index in range(5)))
+    assert get.startswith(
+        "kubectl get pods -n team -l training.kubeflow.org/job-name=digits,"
+        "training.kubeflow.org/operator-name=mpijob-controller,training.kubeflow.org/replica-type=worker -o jsonpath="
+    )
+    assert last.endswith(" -n team pod/digits-worker-28 pod/digits-worker-29")
+
+
+def test_launcher_says_why_it_waits_and_starts_after_ten_minutes(deliver: Callable[..., list[str]]) -> None:
+    assert deliver(2, "echo timed out >&2; exit 1") == [
+        *["waiting for workers: timed out"] * 3,
+        "starting after 600 seconds although not all workers are ready: digits-worker-0 digits-worker-1",
+    ]
+
+
+def test_launcher_without_workers_waits_for_nothing(deliver: Callable[..., list[str]], tmp_path: Path) -> None:
+    assert deliver(0, "exit 1") == []
+    assert not (tmp_path / "calls").exists()
 
 
 def test_variables_of_the_user_win_where_upstream_lets_them() -> None:

@@ -38,6 +38,9 @@ class KubectlDelivery:
     image: str = "ghcr.io/kubeflow/training-v1/kubectl-delivery:latest"
     limited: bool = True
     """Whether it has upstream's requests and limits. The embedded cluster needs none."""
+    waits_at_once: int = 5
+    """The number of pods of one `kubectl wait`, which sends at least one request for each, and five a second. That of
+    the embedded cluster sends one for all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +68,6 @@ EMBEDDED = Settings(
     addressing=Addressing.HOST_PORTS,
     autoscaling=False,
     init_container=InitContainer(image=HOST_IMAGE, max_tries=1000, pause_seconds=0.2, limited=False),
-    kubectl_delivery=KubectlDelivery(image=KUBECTL_DELIVERY_IMAGE, limited=False),
+    kubectl_delivery=KubectlDelivery(image=KUBECTL_DELIVERY_IMAGE, limited=False, waits_at_once=1_000_000),
 )
 """The settings for a cluster whose pods are processes on this machine."""

@@ -62,8 +62,9 @@ def _other_workers(difference: Difference, _: Comparison) -> bool:
     """Ours names other workers than Go does, in the order of their indexes. All other lines are the same."""
     if difference.path != "extras.ConfigMap.data.discover_hosts.sh":
         return False
-    (go, _), (ours, indexes) = map(_lines_and_workers, (difference.go, difference.ours))
-    return go == ours and indexes == sorted(set(indexes))
+    other_lines, _unsorted = _lines_and_workers(difference.go)
+    our_lines, indexes = _lines_and_workers(difference.ours)
+    return our_lines == other_lines and indexes == sorted(set(indexes))
 
 
 def _lines_and_workers(script: str) -> tuple[list[str], list[int]]:

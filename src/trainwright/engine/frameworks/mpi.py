@@ -21,6 +21,7 @@ from trainwright.engine.framework import (
     RoleState,
     env_list,
 )
+from trainwright.engine.labels import role_selector
 from trainwright.engine.ranks import Rank
 from trainwright.engine.settings import KubectlDelivery, Settings
 from trainwright.engine.texts import Text
@@ -45,20 +46,33 @@ _MAX_DIRECT_WORKERS = 64
 _WAIT_SECONDS = 600
 """How long the launcher waits for its workers. An elastic program then starts with those that are ready."""
 
-_DELIVER = """\
-cp "$(command -v kubectl)" {target}/kubectl || exit 1
-workers=$(sed -n 's|^\\([^ ]*-worker-[0-9]*\\) .*|pod/\\1|p' {hostfile})
-[ -n "$workers" ] || exit 0
+_READY = r"""{range .items[*]}{.metadata.name} {.status.conditions[?(@.type=="Ready")].status}{"\n"}{end}"""
+
+_DELIVER = r"""cp "$(command -v kubectl)" {target}/kubectl || exit 1
+workers=$(sed -n 's|^\([^ ]*-worker-[0-9]*\) .*|\1|p' {hostfile})
+not_ready() {{
+  pods=$({target}/kubectl get pods -n "$NAMESPACE" -l {selector} -o jsonpath='{ready}') || pods=
+  echo "$workers" | grep -vxF -e "$(echo "$pods" | sed -n 's| True$||p')"
+}}
+waiting=$workers
 end=$(($(date +%s) + {seconds}))
-until problem=$({target}/kubectl wait --for=condition=Ready --timeout=10s -n "$NAMESPACE" $workers 2>&1 >/dev/null); do
-  if [ "$(date +%s)" -ge $end ]; then
-    echo "starting after {seconds} seconds although not all workers are ready: $problem"
+while [ -n "$waiting" ]; do
+  first=$(echo "$waiting" | head -n {at_once})
+  pods=$(echo "$first" | sed 's|^|pod/|')
+  if problem=$({target}/kubectl wait --for=condition=Ready --timeout=10s -n "$NAMESPACE" $pods 2>&1 >/dev/null); then
+    [ "$first" != "$waiting" ] || exit 0
+    waiting=$(not_ready)
+  else
+    echo "waiting for workers: $problem"
+    sleep 1
+  fi
+  if [ -n "$waiting" ] && [ "$(date +%s)" -ge $end ]; then
+    echo "starting after {seconds} seconds although not all workers are ready: $(echo $waiting)"
     exit 0
   fi
-  echo "waiting for workers: $problem"
-  sleep 1
 done
 """
+"""Waits for some of the workers that are not ready; then one `get` finds the others."""
 
 
 class MPI(Framework):
@@ -208,7 +222,14 @@ def _config_volume(job: Job, modes: Mapping[str, int]) -> Object:
 
 def _kubectl_delivery(job: Job, settings: KubectlDelivery) -> Object:
     """Puts kubectl into the launcher and waits until the workers are ready: mpirun fails if one is not."""
-    script = _DELIVER.format(target=_KUBECTL, hostfile=_HOSTFILE, seconds=_WAIT_SECONDS)
+    script = _DELIVER.format(
+        target=_KUBECTL,
+        hostfile=_HOSTFILE,
+        selector=role_selector(job, "Worker"),
+        ready=_READY,
+        at_once=settings.waits_at_once,
+        seconds=_WAIT_SECONDS,
+    )
     container: Object = {
         "name": "kubectl-delivery",
         "image": settings.image,
