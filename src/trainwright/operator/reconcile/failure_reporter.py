@@ -69,7 +69,7 @@ class FailureReporter:
         self._slots = asyncio.Semaphore(_CONCURRENT)
         self._tasks: set[asyncio.Task[None]] = set()
         self._reported = Deduplicator[str, str]()
-        """The events of jobs that restart, by uid."""
+        """The causes of restarts, by the uid of the job."""
 
     def job_failed(self, kind: Kind, job: Object) -> None:
         """To be called when the Failed condition has been written, before clean-up deletes pods. Returns at once."""
@@ -132,9 +132,8 @@ class FailureReporter:
             return
         if diagnosis is None or diagnosis.rank is None:
             return
-        message = event_message(diagnosis)
-        if self._reported.first(report.job["metadata"]["uid"], message):
-            self._events.record(report.job, JobEvent("Warning", REASON, message))
+        if self._reported.first(report.job["metadata"]["uid"], diagnosis.summary):
+            self._events.record(report.job, JobEvent("Warning", REASON, event_message(diagnosis)))
 
     async def _diagnose(self, report: "_Report") -> Diagnosis | None:
         diagnosis = None

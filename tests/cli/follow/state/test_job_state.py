@@ -199,9 +199,14 @@ def test_job_events_that_repeat_pod_events_are_not_shown() -> None:
 
 def test_events_about_failures_are_not_shown_because_the_result_says_more() -> None:
     state = new_state()
+    state.update_pod(PodBuilder("Worker", 0).raw())
     exited = "Error pod digits-worker-0 container pytorch exitCode: 1 terminated message: "
     state.add_warning(warning(JOB_UID, reason="Error", message=exited), 0.0)
     state.add_warning(warning(JOB_UID, reason="FailureDiagnosed", message="worker-0 failed first", name="two"), 0.0)
+    back_off = "Error pod digits-worker-0 container pytorch waiting message: back-off 10s restarting failed container"
+    state.add_warning(warning(JOB_UID, reason="CrashLoopBackOff", message=back_off, name="three"), 0.0)
+    of_node = "Back-off restarting failed container pytorch in pod digits-worker-0_default(1)"
+    state.add_warning(warning("digits-worker-0-uid", reason="BackOff", message=of_node, name="four"), 0.0)
     assert state.new_warnings(1.0) == []
 
 

@@ -246,12 +246,15 @@ def test_no_message_of_a_pod_can_move_the_cursor() -> None:
     assert "worker-0 is waiting: ImageHasNoCommand: add `command:`" in result(state)
 
 
-def failed_twice(state: JobState) -> JobState:
+MISSING_MODULE = "ModuleNotFoundError: No module named 'torhc'"
+
+
+def failed_twice(state: JobState, error: str = MISSING_MODULE, *, seconds: int = 1) -> JobState:
     for number in range(2):
         state.add_line(run_of("worker-1", number=number), "Traceback (most recent call last):", 1.0)
-        state.add_line(run_of("worker-1", number=number), "ModuleNotFoundError: No module named 'torhc'", 1.0)
+        state.add_line(run_of("worker-1", number=number), error, 1.0)
     pod = PodBuilder("Worker", 1).running(restarts=2).raw()
-    run = {"exitCode": 1, "startedAt": format_time(at(1)), "finishedAt": format_time(at(2))}
+    run = {"exitCode": 1, "startedAt": format_time(at(1)), "finishedAt": format_time(at(1 + seconds))}
     (status,) = pod["status"]["containerStatuses"]
     status |= {"restartCount": 1, "state": {"terminated": run}, "lastState": {"terminated": run}}
     state.update_pod(pod)
@@ -266,6 +269,11 @@ def test_a_program_that_fails_at_once_again_and_again_is_explained() -> None:
     assert "torhc" in first
     assert last == "  it will be started again; to stop the job: trainwright stop digits -n team"
     assert state.new_repeated_failures() == []
+
+
+@pytest.mark.parametrize(("error", "messages"), [(MISSING_MODULE, 1), ("ValueError: a number of the data", 0)])
+def test_a_program_that_fails_late_is_explained_if_no_restart_helps(error: str, messages: int) -> None:
+    assert len(failed_twice(new_state(), error, seconds=40).new_repeated_failures()) == messages
 
 
 @pytest.mark.parametrize(("limit", "messages"), [(2, 0), (3, 1)])

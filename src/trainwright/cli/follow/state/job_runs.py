@@ -4,13 +4,24 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from trainwright.cluster.embedded import ContainerRun
-from trainwright.insight.diagnosis import Diagnosis, Run, diagnose
+from trainwright.insight.diagnosis import Cause, Diagnosis, Run, diagnose
 from trainwright.insight.pod_runs import numbered_runs
 from trainwright.objects.kinds.pods import Pod
 from trainwright.objects.times import unix_seconds
 
 _AT_ONCE_SECONDS = 20.0
 """A program that fails so soon has not trained anything: its next start is likely to fail as well."""
+_LASTING = frozenset(
+    {
+        Cause.MISSING_MODULE,
+        Cause.MISSING_BACKEND,
+        Cause.COMMAND_NOT_FOUND,
+        Cause.SYNTAX_ERROR,
+        Cause.BAD_ARGUMENT,
+        Cause.NO_GPU,
+    }
+)
+"""Causes that no restart removes, however long the program takes to reach them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +67,9 @@ def repeated_failure(failed: Sequence[FailedRun]) -> RepeatedFailure | None:
     times, last = 0, None
     for one in reversed(failed):
         found = diagnose([one.run])
-        if found is None or one.seconds is None or one.seconds > _AT_ONCE_SECONDS:
+        if found is None or one.seconds is None:
+            break
+        if one.seconds > _AT_ONCE_SECONDS and found.cause not in _LASTING:
             break
         if last and (found.cause, found.summary) != (last.cause, last.summary):
             break

@@ -19,8 +19,10 @@ _EXPECTED_REASONS = NORMAL_REASONS | PERMANENT_REASONS | {"CrashLoopBackOff"}
 """Reasons of a waiting container that need no warning of their own."""
 _WAITING_SECONDS = 1.0
 """Its events usually say the same: they are awaited so long."""
-_EXIT_EVENT = re.compile(r"Error pod \S+ container \S+ exitCode: ")
-"""Upstream's event about a container that has failed."""
+_RESTART_EVENT = re.compile(
+    r"Error pod \S+ container \S+ (?:exitCode: |waiting message: back-off )|Back-off restarting failed container "
+)
+"""Events of the operator and the node about a container that has failed and waits for its next start."""
 _GROUP_RESTART = re.compile(r"job (?P<job>\S+) is restarting all its replicas because (?P<pod>\S+) (?P<outcome>.+)\.")
 _DIAGNOSED = "FailureDiagnosed"
 """The operator's event about the failure of a job."""
@@ -60,7 +62,7 @@ class JobWarnings:
             del self._events[key]
             if transient and all_scheduled:
                 continue
-            if warning.reason == _DIAGNOSED or _EXIT_EVENT.match(warning.message):
+            if warning.reason == _DIAGNOSED or _RESTART_EVENT.match(warning.message):
                 continue  # the phases, and later the result, say it better
             if self._was_shown(warning):
                 continue
