@@ -274,8 +274,10 @@ def test_without_a_command_the_pod_waits_and_names_the_fix() -> None:
     subject = pod(container(), {"name": "side", "image": "busybox", "args": ["x"]})
     (waiting,) = waiting_reasons(subject)
     assert (waiting.reason, waiting.container) == ("ImageHasNoCommand", "side")
-    assert "busybox" in waiting.message
-    assert "add `command:` to container side" in waiting.message
+    assert waiting.message == (
+        "this node has no image busybox that could define the command: build, pull or load it with "
+        "`trainwright image`, or add `command:` to container side"
+    )
 
 
 # Directories and volumes

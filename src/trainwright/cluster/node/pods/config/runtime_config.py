@@ -247,8 +247,8 @@ def _unsupported_containers(pod: Object, context: PodContext) -> list[WaitingRea
             waiting.append(WaitingReason(reason="CreateContainerError", message=message, container=spec["name"]))
         elif not spec.get("command") and not image.image_id:
             message = (
-                f"this node has no image {spec.get('image') or '(none)'} that could define the command: add "
-                f"`command:` to container {spec['name']}"
+                f"this node has no image {spec.get('image') or '(none)'} that could define the command: build, pull or "
+                f"load it with `trainwright image`, or add `command:` to container {spec['name']}"
             )
             waiting.append(WaitingReason(reason="ImageHasNoCommand", message=message, container=spec["name"]))
     return waiting
