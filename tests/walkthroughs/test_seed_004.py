@@ -1,147 +1,231 @@
-"""A tutorial for tf-operator: its manifests, as they stand there, on both clusters.
+"""A tutorial for tf-operator, pytorch-operator and mpi-operator: its manifests and commands, as they stand there, on
+both clusters. `test_seed_004_training` has the images that they name.
 
-They have cleanPodPolicy directly under `spec`, a role named `Ps` and images with a program inside.
+The manifests have cleanPodPolicy directly under `spec`, a role named `Ps` and images with a program inside.
 """
 
 import asyncio
 import json
 import re
-import subprocess
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, suppress
-from dataclasses import dataclass
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
+from tests.support.cluster.controlplane import ControlPlane
 from tests.support.cluster.embedded_cluster import up_command
 from tests.support.commands.kubectl import Commands
+from tests.support.commands.real_kubectl import RealKubectl
 from tests.support.commands.trainwright import trainwright
-from tests.support.harness.cluster_harness import ClusterHarness, embedded_cluster_harness, real_cluster_harness
-from tests.support.harness.job_harness import JobHarness, environment
+from tests.support.harness.cluster_harness import RealClusterHarness, real_cluster_harness
+from tests.support.harness.job_harness import environment
+from trainwright.api.kinds.mpi import MPI
+from trainwright.api.kinds.pytorch import PYTORCH
 from trainwright.api.kinds.tensorflow import TENSORFLOW
-from trainwright.cluster.datadir import DataDir
 from trainwright.kube.client.errors import AlreadyExists
+from trainwright.objects import Object
 from trainwright.objects.resources import NAMESPACES, SERVICE_ACCOUNTS
 
 pytestmark = pytest.mark.timeout(120)
 
 TUTORIAL = Path(__file__).parent / "seed_004"
-MANIFESTS = ("tfevent-pv.yaml", "tfevent-pvc.yaml", "tf_job_mnist.yaml", "distributed_tfjob.yaml")
 NAMESPACE = "kubeflow"
-"""The namespace that the manifests name."""
+"""The namespace that the manifests name, if they name one."""
 HOST_PATH = Path("/tmp/data")
 """The directory of the PersistentVolume; the embedded node creates it."""
+APPLIED = {
+    "tfevent-pv.yaml": "persistentvolume/tfevent-volume created",
+    "tfevent-pvc.yaml": "persistentvolumeclaim/tfevent-volume created",
+    "tf_job_mnist.yaml": "tfjob.kubeflow.org/mnist created",
+    "distributed_tfjob.yaml": "tfjob.kubeflow.org/distributed-training created",
+    "pytorch_job_mnist_gloo.yaml": "pytorchjob.kubeflow.org/pytorch-dist-mnist-gloo created",
+    "pytorch_job_mnist_mpi.yaml": "pytorchjob.kubeflow.org/pytorch-dist-mnist-mpi created",
+    "tensorflow-benchmarks.yaml": "mpijob.kubeflow.org/tensorflow-benchmarks created",
+    "tensorflow-mnist-hvd.yaml": "mpijob.kubeflow.org/tensorflow-mnist created",
+}
+"""What `kubectl apply -f` prints for each manifest."""
+
+Get = Callable[..., Any]
+"""`kubectl get … -o json`"""
 
 
-@dataclass(frozen=True)
-class Cluster:
-    jobs: JobHarness
-    kubectl: Callable[..., str]
-    is_real: bool
+def check_tf_config(get: Get, *, moved_ports: bool) -> None:
+    """The text of the tutorial, but for ports: one machine has one port 2222 for three servers."""
+    [shown] = yaml.safe_load((TUTORIAL / "tf_config.yaml").read_text())["spec"]["containers"]
+    expected = environment({"spec": {"containers": [shown]}})["TF_CONFIG"]
 
-    async def apply(self, manifest: Path) -> str:
-        """The output of `kubectl apply`."""
-        return await asyncio.to_thread(self.kubectl, "apply", "-f", str(manifest))
-
-
-@pytest.fixture(params=["embedded", pytest.param("real", marks=pytest.mark.apiserver)])
-async def cluster(request: pytest.FixtureRequest, tmp_path: Path, kubectl_binary: Path) -> AsyncIterator[Cluster]:
-    harness: AbstractAsyncContextManager[ClusterHarness]
-    if request.param == "real":
-        plane = request.getfixturevalue("job_plane")
-        kubeconfig, harness = plane.kubeconfig, real_cluster_harness(plane.config, NAMESPACE, tmp_path)
-    else:
-        kubeconfig, harness = DataDir(tmp_path / "data").kubeconfig, embedded_cluster_harness(tmp_path)
-
-    def kubectl(*arguments: str) -> str:
-        command = [kubectl_binary, "--kubeconfig", kubeconfig, *arguments]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
-    host_path_existed = HOST_PATH.exists()
-    async with harness as running:
-        with suppress(AlreadyExists):
-            await running.client.create(NAMESPACES, {"metadata": {"name": NAMESPACE}})
-        with suppress(AlreadyExists):
-            await running.client.create(SERVICE_ACCOUNTS, {"metadata": {"name": "default", "namespace": NAMESPACE}})
-        jobs = JobHarness(running.client, NAMESPACE, running.operator, kind=TENSORFLOW)
-        yield Cluster(jobs, kubectl, is_real=request.param == "real")
-        # The test's control plane has no controller that would remove the finalizers of volumes.
-        files = [word for name in MANIFESTS for word in ("-f", str(TUTORIAL / name))]
-        await asyncio.to_thread(kubectl, "delete", "--ignore-not-found", "--wait=false", *files)
-    if not host_path_existed and HOST_PATH.exists():
-        HOST_PATH.rmdir()
-
-
-async def test_tf_config_of_a_worker_is_the_one_that_the_tutorial_shows(cluster: Cluster) -> None:
-    shown = yaml.safe_load((TUTORIAL / "tf_config.yaml").read_text())
-    [expected] = [env["value"] for env in shown["spec"]["containers"][0]["env"] if env["name"] == "TF_CONFIG"]
-
-    assert "tfjob.kubeflow.org/distributed-training created" in await cluster.apply(TUTORIAL / "distributed_tfjob.yaml")
-    names = [f"distributed-training-{rank}" for rank in ("ps-0", "worker-0", "worker-1")]
-    await cluster.jobs.wait_for_children("distributed-training", names)
-
-    pods = await cluster.jobs.pods("distributed-training")
-    given = environment(pods["distributed-training-worker-0"])["TF_CONFIG"]
-    if cluster.is_real:
+    given = environment(get("pod", "distributed-training-worker-0", "-n", NAMESPACE))["TF_CONFIG"]
+    if not moved_ports:
         assert given == expected
-    else:
-        # One machine has one port 2222 for three servers.
-        assert re.sub(r":\d+\"", ':2222"', given) == expected
-        ports = {address.rpartition(":")[2] for role in json.loads(given)["cluster"].values() for address in role}
-        assert len(ports) == 3
+        return
+    assert re.sub(r":\d+\"", ':2222"', given) == expected
+    ports = {address.rpartition(":")[2] for role in json.loads(given)["cluster"].values() for address in role}
+    assert len(ports) == 3
 
 
-async def test_a_job_with_one_worker_and_the_volume_of_the_tutorial(cluster: Cluster) -> None:
-    assert "persistentvolume/tfevent-volume created" in await cluster.apply(TUTORIAL / "tfevent-pv.yaml")
-    assert "persistentvolumeclaim/tfevent-volume created" in await cluster.apply(TUTORIAL / "tfevent-pvc.yaml")
-    assert "tfjob.kubeflow.org/mnist created" in await cluster.apply(TUTORIAL / "tf_job_mnist.yaml")
-    await cluster.jobs.wait_for_children("mnist", ["mnist-worker-0"])
-
-    [pod] = (await cluster.jobs.pods("mnist")).values()
+def check_single_worker(pod: Object) -> None:
+    """It has no TF_CONFIG, and the volume."""
     assert "env" not in pod["spec"]["containers"][0]
     assert {"name": "training", "persistentVolumeClaim": {"claimName": "tfevent-volume"}} in pod["spec"]["volumes"]
-    if not cluster.is_real:  # no controller of the test's control plane binds claims
-        bound = ("--for=jsonpath={.status.phase}=Bound", "pvc/tfevent-volume", "--namespace", NAMESPACE)
-        await asyncio.to_thread(cluster.kubectl, "wait", *bound, "--timeout=30s")
-    await cluster.jobs.wait_for_events(
-        "mnist",
-        (
-            "Warning",
-            "DeprecatedField",
-            "spec.cleanPodPolicy is deprecated, use spec.runPolicy.cleanPodPolicy instead",
-        ),
+
+
+def check_pytorch_environment(pod: Object, *, moved_ports: bool) -> None:
+    """The variables of the tutorial's master among those of training-operator 1.9.4, which gives the master its
+    name."""
+    _, _, shown = (TUTORIAL / "pytorch_container.txt").read_text().partition("Environment:\n")
+    expected = {name: str(value) for name, value in yaml.safe_load(shown).items()}
+    expected["MASTER_ADDR"] = "pytorch-dist-mnist-gloo-master-0"
+
+    given = environment(pod)
+    if moved_ports:
+        expected["MASTER_PORT"] = given["MASTER_PORT"]
+    of_1_9_4 = {
+        "PYTHONUNBUFFERED": "1",
+        "PET_MASTER_PORT": expected["MASTER_PORT"],
+        "PET_MASTER_ADDR": expected["MASTER_ADDR"],
+        "PET_NODE_RANK": "0",
+        "PET_NPROC_PER_NODE": "auto",
+        "PET_NNODES": "3",
+    }
+    assert given == expected | of_1_9_4
+    assert [name for name in given if name in expected] == list(expected)
+
+
+def check_mpi_config(config: Object, job: str) -> None:
+    """hostfile and kubexec.sh are those of the tutorial."""
+    shown = yaml.safe_load((TUTORIAL / "mpi_config.yaml").read_text().replace("tensorflow-mnist-mpi", job))
+    data = config["data"]
+    assert {key: data[key] for key in shown["data"]} == shown["data"]
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory, kubectl_binary: Path) -> Iterator[Commands]:
+    """The embedded cluster, without the images of the tutorial."""
+    existed = HOST_PATH.exists()
+    with up_command(tmp_path_factory.mktemp("seed_004")) as up:
+        yield Commands(up, kubectl_binary)
+    if not existed and HOST_PATH.exists():
+        shutil.rmtree(HOST_PATH)
+
+
+def test_a_job_whose_image_defines_the_program_says_what_is_missing(cluster: Commands) -> None:
+    manifest, data = str(TUTORIAL / "distributed_tfjob.yaml"), str(cluster.up.data.path)
+    answer = trainwright("run", "--data-dir", data, manifest, environment=cluster.up.environment)
+
+    assert answer.code == 1
+    assert (
+        "distributed-training cannot start: worker-0 is waiting: ImageHasNoCommand: this node has no image "
+        "swr.cn-north-4.myhuaweicloud.com/honor-bigdata-dev/distributed_worker:1.0 that could define the command: "
+        "build, pull or load it with `trainwright image`, or add `command:` to container tensorflow\n"
+    ) in answer.out
+    pods = cluster.kubectl("get", "pods", "-n", NAMESPACE, "--no-headers", "-l", "job-name=distributed-training")
+    assert [line.split()[:3] for line in pods.splitlines()] == [
+        [f"distributed-training-{rank}", "0/1", "ImageHasNoCommand"] for rank in ("ps-0", "worker-0", "worker-1")
+    ]
+    cluster.kubectl("delete", "-f", manifest)
+
+
+def test_the_commands_of_the_tutorial_on_the_embedded_cluster(cluster: Commands) -> None:
+    def typed(line: str) -> str:
+        return cluster.typed(line, directory=TUTORIAL)
+
+    kinds = [line.split()[0] for line in typed("kubectl get crd | grep kubeflow").splitlines()]
+    assert {"mpijobs.kubeflow.org", "pytorchjobs.kubeflow.org", "tfjobs.kubeflow.org"} <= set(kinds)
+
+    for manifest, printed in APPLIED.items():
+        namespace = " -n mpi-operator" if manifest == "tensorflow-benchmarks.yaml" else ""
+        assert typed(f"kubectl apply -f {manifest}{namespace}") == f"{printed}\n"
+
+    cluster.kubectl("wait", "--for=jsonpath={.status.phase}=Bound", "pvc/tfevent-volume", "-n", NAMESPACE)
+    header, row = typed("kubectl get pvc -n kubeflow").splitlines()
+    assert header.split()[:6] == ["NAME", "STATUS", "VOLUME", "CAPACITY", "ACCESS", "MODES"]
+    assert row.split()[:6] == ["tfevent-volume", "Bound", "tfevent-volume", "10Gi", "RWX", "standard"]
+    shown = yaml.safe_load(typed("kubectl -n kubeflow get tfjob mnist -o yaml"))
+    assert shown["status"]["conditions"][0]["reason"] == "TFJobCreated"
+    operator = "kubectl get pods -n kubeflow --selector=name=tf-job-operator -o jsonpath='{.items[0].metadata.name}'"
+    assert typed(operator) == "training-operator-0"
+    assert "Traceback" not in typed(f"kubectl -n kubeflow logs `{operator}`")
+
+    pods = ["pod/distributed-training-worker-0", "pod/mnist-worker-0"]
+    cluster.kubectl("wait", "--for=create", "-n", NAMESPACE, *pods)
+    check_tf_config(cluster.get, moved_ports=True)
+    check_single_worker(cluster.get("pod", "mnist-worker-0", "-n", NAMESPACE))
+    check_pytorch_environment(cluster.get("pod", "pytorch-dist-mnist-gloo-master-0"), moved_ports=True)
+    check_mpi_config(
+        cluster.get("configmap", "tensorflow-benchmarks-config", "-n", "mpi-operator"), "tensorflow-benchmarks"
     )
+    check_mpi_config(cluster.get("configmap", "tensorflow-mnist-config"), "tensorflow-mnist")
+    for manifest in reversed(APPLIED):
+        namespace = " -n mpi-operator" if manifest == "tensorflow-benchmarks.yaml" else ""
+        assert " deleted" in typed(f"kubectl delete -f {manifest}{namespace}")
 
 
-def test_a_pod_whose_image_defines_the_program_says_what_is_missing(tmp_path: Path, kubectl_binary: Path) -> None:
-    with up_command(tmp_path) as up:
-        commands = Commands(up, kubectl_binary)
-        selector = ("--selector=name=tf-job-operator", "-o", "jsonpath={.items[0].metadata.name}")
-        operator = commands.kubectl("get", "pods", "-n", NAMESPACE, *selector)
-        assert operator == "training-operator-0"
-        commands.kubectl("-n", NAMESPACE, "wait", "--for=condition=Ready", f"pod/{operator}", "--timeout=30s")
-        manifest = str(TUTORIAL / "distributed_tfjob.yaml")
-        answer = trainwright("run", "--data-dir", str(up.data.path), manifest, environment=up.environment)
-        assert "Traceback" not in commands.kubectl("-n", NAMESPACE, "logs", operator)
-        with pytest.raises(AssertionError, match="container not found"):
-            commands.kubectl("-n", NAMESPACE, "exec", operator, "--", "true")
+@pytest.mark.apiserver
+async def test_the_same_manifests_on_a_real_api_server(job_plane: ControlPlane, tmp_path: Path) -> None:
+    kubectl = RealKubectl(job_plane)
+    files = [word for name in APPLIED for word in ("-f", str(TUTORIAL / name))]
+    async with real_cluster_harness(job_plane.config, NAMESPACE, tmp_path) as cluster:
+        with suppress(AlreadyExists):
+            await cluster.client.create(NAMESPACES, {"metadata": {"name": NAMESPACE}})
+        with suppress(AlreadyExists):
+            await cluster.client.create(SERVICE_ACCOUNTS, {"metadata": {"name": "default", "namespace": NAMESPACE}})
+        try:
+            printed = await asyncio.to_thread(kubectl, "apply", "-n", NAMESPACE, *files)
+            assert printed.splitlines() == list(APPLIED.values())
+            await check_lives(cluster)
+            await asyncio.to_thread(check_objects, kubectl)
+        finally:
+            # The test's control plane has no controller that would remove the finalizers of volumes.
+            await asyncio.to_thread(kubectl, "delete", "-n", NAMESPACE, "--wait=false", *files)
 
-        assert answer.code == 1
-        assert (
-            "distributed-training cannot start: worker-0 is waiting: ImageHasNoCommand: this node has no image "
-            "swr.cn-north-4.myhuaweicloud.com/honor-bigdata-dev/distributed_worker:1.0 that could define the command: "
-            "add `command:` to container tensorflow\n"
-        ) in answer.out
-        pods = commands.kubectl("get", "pods", "-n", NAMESPACE, "--no-headers").splitlines()
-        assert [line.split()[:3] for line in pods] == [
-            *(
-                [f"distributed-training-{rank}", "0/1", "ImageHasNoCommand"]
-                for rank in ("ps-0", "worker-0", "worker-1")
-            ),
-            [operator, "1/1", "Running"],
-        ]
-        trainwright("down", "--data-dir", str(up.data.path), environment=up.environment)
+
+def check_objects(kubectl: RealKubectl) -> None:
+    check_tf_config(kubectl.get, moved_ports=False)
+    check_single_worker(kubectl.get("pod", "mnist-worker-0", "-n", NAMESPACE))
+    master = kubectl.get("pod", "pytorch-dist-mnist-gloo-master-0", "-n", NAMESPACE)
+    check_pytorch_environment(master, moved_ports=False)
+    for job in ("tensorflow-benchmarks", "tensorflow-mnist"):
+        check_mpi_config(kubectl.get("configmap", f"{job}-config", "-n", NAMESPACE), job)
+
+
+async def check_lives(cluster: RealClusterHarness) -> None:
+    """As the tutorial's programs live: all end but a parameter server, and `--backend mpi`, which restarts."""
+    tensorflow, pytorch, mpi = cluster.of(TENSORFLOW), cluster.of(PYTORCH), cluster.of(MPI)
+    distributed = [f"distributed-training-{rank}" for rank in ("ps-0", "worker-0", "worker-1")]
+    await tensorflow.wait_for_children("distributed-training", distributed)
+    deprecated = "spec.cleanPodPolicy is deprecated, use spec.runPolicy.cleanPodPolicy instead"
+    await tensorflow.wait_for_events("mnist", ("Warning", "DeprecatedField", deprecated))
+    for name in ("gloo", "mpi"):
+        ranks = [f"pytorch-dist-mnist-{name}-{rank}" for rank in ("master-0", "worker-0", "worker-1")]
+        await pytorch.wait_for_children(f"pytorch-dist-mnist-{name}", ranks)
+        await pytorch.wait_until_running(f"pytorch-dist-mnist-{name}")
+    for job in ("tensorflow-benchmarks", "tensorflow-mnist"):
+        await mpi.wait_for_children(job, [f"{job}-{rank}" for rank in ("launcher", "worker-0", "worker-1")])
+        await mpi.wait_until_running(job)
+    await tensorflow.wait_until_running("mnist")
+    for role, number in (("PS", 1), ("Worker", 2)):
+        await tensorflow.wait_for_counts("distributed-training", role, active=number)
+
+    for pod in ("mnist-worker-0", "distributed-training-worker-0", "pytorch-dist-mnist-gloo-master-0"):
+        await cluster.end(pod, exit_code=0)
+    for job in ("tensorflow-benchmarks", "tensorflow-mnist"):
+        await cluster.end(f"{job}-launcher", exit_code=0)
+    await cluster.kubelet.back_off("pytorch-dist-mnist-mpi-master-0", message="back-off 10s restarting")
+
+    for kind, job in (
+        (tensorflow, "mnist"),
+        (tensorflow, "distributed-training"),
+        (pytorch, "pytorch-dist-mnist-gloo"),
+    ):
+        await kind.wait_for_end(job, "Succeeded")
+    for job in ("tensorflow-benchmarks", "tensorflow-mnist"):
+        await mpi.wait_for_end(job, "Succeeded")
+        await mpi.wait_for_children(job, [f"{job}-launcher"])  # cleanPodPolicy: Running
+    assert set(await tensorflow.pods("distributed-training")) == set(distributed)  # cleanPodPolicy: None
+    about = "Error pod pytorch-dist-mnist-mpi-master-0 container pytorch waiting message: back-off 10s restarting"
+    await pytorch.wait_for_events("pytorch-dist-mnist-mpi", ("Warning", "CrashLoopBackOff", about))
+    assert (await pytorch.conditions("pytorch-dist-mnist-mpi"))[-1][:2] == ("Running", "True")

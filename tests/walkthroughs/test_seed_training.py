@@ -6,8 +6,6 @@ torchvision and its download are replaced by a package with scikit-learn's digit
 
 import re
 import shutil
-import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +14,14 @@ import pytest
 
 from tests.support.cluster.embedded_cluster import UpCommand, up_command
 from tests.support.commands.kubectl import Commands
-from tests.support.images.seed_images import SEED_001, SEED_003, SKIPPED, make_wheel
+from tests.support.images.seed_images import (
+    SEED_001,
+    SEED_003,
+    SKIPPED,
+    build_offline,
+    make_wheel,
+    with_torchvision,
+)
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(300)]
@@ -38,27 +43,15 @@ def _build(up: UpCommand, context: Path) -> None:
     shutil.copytree(SEED / "torchvision", context / "torchvision", ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("mnist.py", "mnist_training.py"):
         shutil.copyfile(SEED / "mnist_training.txt", context / name)
-    (context / "Dockerfile_training").write_text(_with_torchvision(SEED_001, "/opt/mnist/src"))
-    (context / "Dockerfile").write_text(_with_torchvision(SEED_003, "/var"))
+    (context / "Dockerfile_training").write_text(with_torchvision(SEED_001, "/opt/mnist/src"))
+    (context / "Dockerfile").write_text(with_torchvision(SEED_003, "/var"))
     with tempfile.TemporaryDirectory(dir="/var/tmp") as wheels:  # /tmp of a build is private
         make_wheel(Path(wheels))
-        # Nothing listens at the proxy.
-        offline = {"HTTPS_PROXY": "http://127.0.0.1:9", "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": wheels}
         for words in (
             ["-f", "Dockerfile_training", "-t", "joleedocker/traindb-training-mnist:1.0", *SKIPPED],
             ["-t", "kubeflow/pytorch-dist-mnist-test:1.0"],
         ):
-            image = [sys.executable, "-m", "trainwright", "image", "build", "--data-dir", str(up.data.path)]
-            environment = {**up.environment, **offline}
-            done = subprocess.run(
-                [*image, *words, "."], cwd=context, env=environment, capture_output=True, text=True, check=False
-            )
-            assert done.returncode == 0, done.stdout + done.stderr
-
-
-def _with_torchvision(dockerfile: str, directory: str) -> str:
-    """Beside the program, which `ADD` brings."""
-    return dockerfile.replace("ADD mnist", f"ADD torchvision {directory}/torchvision\nADD mnist", 1)
+            build_offline(up, *words, ".", context=context, wheels=Path(wheels))
 
 
 def test_seed_001_trains_and_leaves_its_model_on_the_volume(cluster: Commands, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ class Commands:
     """Runs real commands; a failure fails the test and shows the output."""
 
     def __init__(self, up: UpCommand, kubectl: Path) -> None:
-        self._up = up
+        self.up = up
         self._kubectl = kubectl
 
     def kubectl(self, *arguments: str, stdin: str | None = None) -> str:
@@ -32,10 +32,25 @@ class Commands:
     def start_kubectl(self, *arguments: str) -> "subprocess.Popen[str]":
         """For commands that run until they are stopped."""
         command = [str(self._kubectl), "--context", "trainwright", *arguments]
-        return subprocess.Popen(command, env=dict(self._up.environment), stdout=subprocess.PIPE, text=True)
+        return subprocess.Popen(command, env=dict(self.up.environment), stdout=subprocess.PIPE, text=True)
+
+    def typed(self, line: str, *, directory: Path) -> str:
+        """What a line prints that a user types into a shell, with the cluster's context as the current one."""
+        environment = {**self.up.environment, "PATH": f"{self._kubectl.parent}:{self.up.environment['PATH']}"}
+        done = subprocess.run(
+            ["bash", "-c", line],
+            cwd=directory,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=SECONDS,
+            check=False,
+        )
+        assert done.returncode == 0, f"{line} ended with {done.returncode}:\n{done.stdout}{done.stderr}"
+        return done.stdout
 
     def trainwright(self, command: str, *arguments: str) -> str:
-        data = str(self._up.data.path)
+        data = str(self.up.data.path)
         return self._run([sys.executable, "-m", "trainwright", command, "--data-dir", data, *arguments], None)
 
     def get(self, *what: str) -> dict[str, Any]:
@@ -43,7 +58,7 @@ class Commands:
         return found
 
     def _finish(self, command: list[str], stdin: str | None) -> "subprocess.CompletedProcess[str]":
-        environment = dict(self._up.environment)
+        environment = dict(self.up.environment)
         return subprocess.run(
             command, env=environment, input=stdin, capture_output=True, text=True, timeout=SECONDS, check=False
         )

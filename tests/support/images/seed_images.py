@@ -1,10 +1,14 @@
-"""The Dockerfiles of seeds 001 and 003, with the corrections that docs/how-to/bring-your-image.md lists, and the wheel
-that their pip installs here."""
+"""The Dockerfiles of seeds 001 and 003, with the corrections that docs/how-to/bring-your-image.md lists, the wheel
+that their pip installs here, and builds without a registry."""
 
 import base64
 import hashlib
+import subprocess
+import sys
 import zipfile
 from pathlib import Path
+
+from tests.support.cluster.embedded_cluster import UpCommand
 
 SEED_001 = r"""FROM pytorch/pytorch:1.0-cuda10.0-cudnn7-runtime
 
@@ -34,6 +38,23 @@ ENTRYPOINT ["python", "/var/mnist.py"]
 """
 SKIPPED = ("--skip-run", "apt *", "--skip-run", "add-apt-repository *")
 """The flags with which seed 001 builds: its lines for apt are for Ubuntu."""
+
+
+def build_offline(up: UpCommand, *words: str, context: Path, wheels: Path | None = None) -> None:
+    """`trainwright image build` for the cluster, while Docker Hub and PyPI are unreachable."""
+    # Nothing listens at the proxy.
+    offline = {"HTTPS_PROXY": "http://127.0.0.1:9", "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(wheels or context)}
+    image = [sys.executable, "-m", "trainwright", "image", "build", "--data-dir", str(up.data.path)]
+    done = subprocess.run(
+        [*image, *words], cwd=context, env={**up.environment, **offline}, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def with_torchvision(dockerfile: str, directory: str) -> str:
+    """Beside the program, which `ADD` brings."""
+    return dockerfile.replace("ADD mnist", f"ADD torchvision {directory}/torchvision\nADD mnist", 1)
+
 
 _WRITER = b"""class SummaryWriter:
     def __init__(self, directory): ...
