@@ -105,6 +105,8 @@ def test_mpirun_starts_the_program_in_workers_that_end_with_the_job() -> None:
     assert launcher["command"] == ["mpirun", "-n", "6", "python3", "train.py"]
     assert launcher["args"] == ["--epochs", "3"]
     assert {"name": "OMPI_ALLOW_RUN_AS_ROOT", "value": "1"} in launcher["env"]
+    mpi4py = container(job(framework="mpi", uses_mpi4py=True), "Launcher")["command"]
+    assert mpi4py == ["mpirun", "-n", "1", "python3", "-m", "mpi4py", "train.py"]
     assert "command" not in worker
     assert ("resources" in launcher, worker["resources"]) == (False, {"limits": {"nvidia.com/gpu": 1}})
     assert launcher["volumeMounts"] == worker["volumeMounts"] == [{"name": "data", "mountPath": "/data"}]

@@ -16,6 +16,8 @@ GPU = "nvidia.com/gpu"
 _MAX_NAME = 40
 """So that names of pods and of the objects that belong to the job stay below 63 characters."""
 _TORCHRUN = ("-m", "torch.distributed.run")
+_MPI4PY = ("-m", "mpi4py")
+"""Ends all processes after an exception in one of them. Without it that one waits for the others at its end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +85,7 @@ class JobRequest:
     workers: int = 1
     starts_processes: bool = False
     """The program starts the processes of a node itself: it must not believe that a launcher has done it."""
+    uses_mpi4py: bool = False
     nproc: str | None = None
     """Processes per pod, or `auto`; None: one, without torchrun."""
     gpus: int = 0
@@ -157,7 +160,7 @@ def _starting_pod(request: JobRequest, shape: _Shape) -> Object:
     container: Object = {
         "name": "launcher",
         "image": request.image,
-        "command": [*shape.starter, processes, *_program(request)],
+        "command": [*shape.starter, processes, *_program(request, _MPI4PY if request.uses_mpi4py else ())],
         **_arguments(request),
         "env": [dict(variable) for variable in shape.env],
     }

@@ -112,6 +112,7 @@ def _common(program: Program, flags: ProgramFlags, guess: FrameworkGuess, name: 
         "program": program,
         "framework": guess.framework,
         "starts_processes": guess.starts_processes,
+        "uses_mpi4py": guess.module == "mpi4py",
         "name": name,
         **given,
     }
