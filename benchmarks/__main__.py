@@ -2,12 +2,23 @@
 
 import sys
 
-from benchmarks import commands, first_step, follow_logs, images, node, operator_throughput, rank_start, startup
+from benchmarks import (
+    commands,
+    first_message,
+    first_step,
+    follow_logs,
+    images,
+    node,
+    operator_throughput,
+    rank_start,
+    startup,
+)
 
 BENCHMARKS = {
     "startup": startup.main,
     "commands": commands.main,
     "first-step": first_step.main,
+    "first-message": first_message.main,
     "rank-start": rank_start.main,
     "follow-logs": follow_logs.main,
     "node": node.main,
