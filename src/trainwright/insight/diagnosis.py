@@ -27,6 +27,7 @@ from trainwright.insight.exceptions import (
     find_exceptions,
     find_failed_processes,
 )
+from trainwright.insight.mpirun import MpiReport, find_mpi_report, is_trace
 
 __all__ = ["Cause", "Diagnosis", "Line", "Run", "diagnose"]
 
@@ -74,7 +75,8 @@ class Diagnosis:
     exit_code: int | None = None
     finished_at: float | None = None
     process: str = ""
-    """`local rank 1`, if torchrun started several processes in the container."""
+    """`local rank 1`, if torchrun started several processes in the container; `process 1 on worker-1`, if mpirun did in
+    workers."""
     evidence: tuple[str, ...] = ()
     """The lines of the log that show the cause."""
     followers: tuple[str, ...] = ()
@@ -108,7 +110,7 @@ def diagnose(runs: Iterable[Run], *, job_failed_at: float = math.inf) -> Diagnos
     # An init container that failed before its rank's program ran was run again: a restart of the group ended it.
     started = {run.rank for run in known if not run.init}
     suspects = [suspect for run in known if not (run.init and run.rank in started) for suspect in _suspects(run)]
-    failed = [one for one in suspects if one.failed and not _was_replaced(one, known)]
+    failed = _without_failed_hosts([one for one in suspects if one.failed and not _was_replaced(one, known)])
     incident = _last_incident(failed, job_failed_at)
     if not incident:
         return None
@@ -142,6 +144,8 @@ class _Suspect:
     explanation: Explanation
     by_peers: Cause | None
     name: str = ""
+    host: str = ""
+    """The pod of a process that mpirun started."""
 
     @property
     def failed(self) -> bool:
@@ -182,6 +186,10 @@ class _Suspect:
 
 
 def _suspects(run: Run) -> list[_Suspect]:
+    if run.exit_code not in {None, 0} and find_mpi_report(run.lines):
+        launcher = replace(run, lines=tuple(line for line in run.lines if not is_trace(line.text)))
+        if report := find_mpi_report(launcher.lines):
+            return [_of_mpirun(launcher, report)]
     exceptions = find_exceptions(run.lines)
     table = find_failed_processes(run.lines)
     of_program = [one for one in exceptions if not one.of_launcher]
@@ -216,6 +224,44 @@ def _processes(run: Run, exceptions: Sequence[RaisedException], table: Sequence[
     if unnamed:
         found.append(_suspect(run, 1, unnamed))
     return found
+
+
+def _of_mpirun(run: Run, report: MpiReport) -> _Suspect:
+    """The process that mpirun names, or mpirun itself. The log has the output of all processes: the first exception
+    is that of the process that failed first."""
+    code = report.exit_code or run.exit_code or 1
+    raised = [one for one in find_exceptions(run.lines) if decisive_exception([one], run.lines, code)]
+    own = [one for one in raised if not caused_by_peers(Evidence(code, exception=one))]
+    is_of_program = report.explanation is None or report.explanation.cause is Cause.KILLED
+    exception = own[0] if own and is_of_program else None
+    entry = FailedProcess(report.rank or 0, 0, code, report.at, report.first_line)
+    found = _suspect(run, code, exception, process=entry, name=_mpi_name(run, report))
+    explanation = found.explanation
+    if exception is None and report.explanation is not None:
+        explanation = report.explanation
+    elif exception is None and explanation.cause is Cause.KILLED:
+        explanation = replace(explanation, advice=_KILLED_IN_WORKER)
+    by_peers = Cause.LOST_PEER if report.lost_worker else None
+    return replace(found, explanation=explanation, by_peers=by_peers, host=report.host)
+
+
+_KILLED_IN_WORKER = (
+    "a user killed it, or the kernel did because the worker exceeded its memory limit: raise resources.limits.memory "
+    "of the Worker or lower the batch size"
+)
+
+
+def _mpi_name(run: Run, report: MpiReport) -> str:
+    where = report.host.removeprefix(run.pod.removesuffix(run.rank))
+    if report.rank is None:
+        return ""
+    return f"process {report.rank} on {where}" if where else f"process {report.rank}"
+
+
+def _without_failed_hosts(failed: Sequence[_Suspect]) -> list[_Suspect]:
+    """A process that ended with its worker has only followed, and so has mpirun."""
+    ended = {one.run.pod for one in failed if not one.was_stopped}
+    return [replace(one, by_peers=Cause.LOST_PEER) if one.host in ended - {one.run.pod} else one for one in failed]
 
 
 def _name(rank: int | None, entry: FailedProcess | None) -> str:

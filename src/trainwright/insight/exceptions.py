@@ -105,6 +105,7 @@ _IGNORED = ("Exception ignored in", "Error in atexit._run_exitfuncs", "Error in 
 _WITHOUT_HEADER = re.compile(r"(?:SyntaxError|IndentationError|TabError): ")
 _NATIVE_LOG = re.compile(
     r"[EFIW]\d{4} \d\d:\d\d:\d\d|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d|\*\*\* Check failure|\[[EFIW]\d{3} \d\d:\d\d:\d\d"
+    r"|-{60,}$|\[[\w.-]{1,253}:\d{5,9}\] "  # Open MPI
 )
 _LAUNCHER_FRAME = re.compile(r'File "[^"]{0,400}/torch/distributed/(?:run|launcher/api)\.py"')
 _TABLE = "multiprocessing.errors.ChildFailedError"
