@@ -87,6 +87,30 @@ def test_known_formats_are_read(line: str, reading: Reading) -> None:
     assert read_line(line) == reading
 
 
+@pytest.mark.parametrize(
+    "tag",
+    [
+        "[0]<stdout>:",
+        "[12]<stderr>:",
+        "Mon Nov 16 09:18:05 2026[0]<stdout>:",
+        "[1,0]<stdout>:",
+        "[prterun-launcher-7@1,0]<stdout>: ",
+    ],
+)
+@pytest.mark.parametrize(
+    "line",
+    [
+        "12/100 [==>...........] - ETA: 3s - loss: 0.3",
+        "[3] train-logloss:0.10234",
+        "Test set: Average loss: 0.1015, Accuracy: 9665/10000 (97%)",
+        "[5/200] loss=0.5",
+    ],
+)
+def test_tags_of_horovodrun_and_mpirun_do_not_change_what_is_read(tag: str, line: str) -> None:
+    assert read_line(line) is not None
+    assert read_line(tag + line) == read_line(line)
+
+
 def test_a_loss_that_is_not_a_number_is_read_as_such() -> None:
     reading = read_line("Train Epoch: 1 [0/60000 (0%)]\tloss=nan")
     assert reading is not None

@@ -67,7 +67,7 @@ def read_line(line: str) -> Reading | None:
     """The progress or metrics in a line; None if it has none."""
     if not _may_report(line):
         return None
-    text = _visible(line)
+    text = _TAG.sub("", _visible(line), count=1)
     if boosted := _BOOSTED.match(text):
         return Reading(step=int(boosted["step"]), metrics=_boosting_metrics(boosted["metrics"]))
     if bar := _BAR.search(text) or _KERAS_BAR.match(text) or _RICH_BAR.search(text):
@@ -167,6 +167,9 @@ _LONGEST = 2000
 _NUMBER = r"[-+]?(?:(?:[0-9]{1,18}(?:\.[0-9]{0,18})?|\.[0-9]{1,18})(?:[eE][-+]?[0-9]{1,3})?|nan\b|inf\b)"
 _COUNT = r"[0-9]{1,15}"
 
+_TAG = re.compile(r"^[^\[\]]{0,40}\[[^\[\]]{1,80}\]<std(?:out|err|diag)>:\s?")
+"""The process that printed the line: horovodrun's `[0]<stdout>:`, with the time in front if wanted, mpirun's
+`[1,0]<stdout>:` with --tag-output."""
 _SCALED = r"[0-9]{1,15}(?:\.[0-9]{1,3})?[kMG]?"
 _BAR = re.compile(rf"[0-9]{{1,3}}%\|[^|]{{0,200}}\|\s{{0,9}}(?P<step>{_SCALED})/(?P<total>{_SCALED})\b")
 """tqdm, with `unit_scale` too: ` 45%|####5     | 450/1000 [00:10<00:12, 45.0it/s]`, `1.20k/60.0k`."""
