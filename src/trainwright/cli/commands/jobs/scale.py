@@ -19,8 +19,9 @@ from trainwright.objects.paths import value_at
 def command(session: Session, job: tuple[str, ...], replicas: int, role: str | None) -> None:
     """Change the number of replicas of a role.
 
-    Pods are created or deleted at once. A PyTorchJob with an elasticPolicy restarts its ranks with the new size; in
-    other jobs the ranks that are running keep the world size that they were started with.
+    Pods are created or deleted at once. A PyTorchJob with an elasticPolicy restarts its ranks with the new size, and
+    elastic Horovod in an MPIJob follows it; in other jobs the ranks that are running keep the world size that they were
+    started with.
     """
     found = find_job(session, job)
     if state := finished_state(found.object):
@@ -35,9 +36,9 @@ def command(session: Session, job: tuple[str, ...], replicas: int, role: str | N
     click.echo(f"{found.resource_name} scaled: {scaled.label} from {counts[key]} to {replicas}")
     if not value_at(found.object, "spec", "elasticPolicy"):
         click.echo(
-            "Note: ranks that are running keep the world size that they were started with; to start all of them with "
-            f"the new one: trainwright stop {found.name}{session.flags} && "
-            f"trainwright resume {found.name}{session.flags}",
+            "Note: ranks that are running keep the world size that they were started with, unless their program is "
+            "elastic, as with horovodrun; to start all of them with the new one: "
+            f"trainwright stop {found.name}{session.flags} && trainwright resume {found.name}{session.flags}",
             err=True,
         )
 
