@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.thoroughness import THOROUGH
 from trainwright.cluster.datadir import DataDir
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.errors import ApiError, Unreachable
@@ -95,7 +96,7 @@ class Witness:
         self.note(fresh)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(3 if THOROUGH else 1))
 async def test_nothing_acknowledged_is_lost_however_often_the_process_is_killed(tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)
     witness = Witness()
