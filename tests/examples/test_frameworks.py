@@ -78,6 +78,20 @@ def test_two_processes_train_the_same_model(example: str, sandbox: str, tmp_path
     assert re.search(rf"succeeded in .*: accuracy={accuracy} loss=", output), output
 
 
+@pytest.mark.mpi
+@pytest.mark.timeout(SECONDS + 60)
+def test_processes_of_mpi_add_up_their_shares_without_a_manifest(tmp_path: Path) -> None:
+    with up_command(tmp_path) as up:
+        flags = ["--data-dir", str(up.data.path), "--workers", "2", "--workdir", str(EXAMPLES / "mpi")]
+        program = str(EXAMPLES / "mpi" / "reduction.py")
+        answer = trainwright("run", program, *flags, "--", "--terms=1000", environment=up.environment, seconds=SECONDS)
+
+    assert answer.code == 0, answer.all
+    hosts = re.findall(r"^\[launcher\] process (\d) of 2 on reduction-worker-(\d): ", answer.out, re.MULTILINE)
+    assert sorted(hosts) == [("0", "0"), ("1", "1")]
+    assert "[launcher] pi is 3.1415927" in answer.out
+
+
 @pytest.mark.timeout(SECONDS + 60)
 @pytest.mark.parametrize("example", [trained("tensorflow-parameter-server")])
 def test_workers_train_the_weights_of_the_parameter_server(example: str, tmp_path: Path) -> None:
