@@ -10,6 +10,8 @@ from trainwright.objects.field_errors import FieldError, required
 from trainwright.objects.metadata import View
 from trainwright.objects.paths import value_at
 
+KUBECTL_DELIVERY = "kubectl-delivery"
+"""The init container of launchers, which waits for the workers."""
 _REPLICAS = "spec.mpiReplicaSpecs"
 
 

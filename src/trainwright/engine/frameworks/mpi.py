@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from trainwright.api.defaults import main_container
 from trainwright.api.job import Job
-from trainwright.api.kinds.mpi import MPIFields
+from trainwright.api.kinds.mpi import KUBECTL_DELIVERY, MPIFields
 from trainwright.engine.addressing import Addresses
 from trainwright.engine.framework import (
     CONFIG_MAP,
@@ -231,7 +231,7 @@ def _kubectl_delivery(job: Job, settings: KubectlDelivery) -> Object:
         seconds=_WAIT_SECONDS,
     )
     container: Object = {
-        "name": "kubectl-delivery",
+        "name": KUBECTL_DELIVERY,
         "image": settings.image,
         "imagePullPolicy": "IfNotPresent",
         "command": ["/bin/sh", "-c", script],

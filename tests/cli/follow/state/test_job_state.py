@@ -89,6 +89,16 @@ def test_a_worker_that_waits_for_its_master_is_in_its_init_container() -> None:
     assert state.phases() == "worker-0 Init"
 
 
+def test_a_launcher_shows_how_many_workers_it_waits_for() -> None:
+    launcher = PodBuilder("Launcher", 0).raw()
+    launcher["status"]["initContainerStatuses"] = [{"name": "kubectl-delivery", "state": {"running": {}}}]
+    state = new_state()
+    state.update_pod(launcher)
+    state.update_pod(PodBuilder("Worker", 0).running().condition("Ready", "True").raw())
+    state.update_pod(PodBuilder("Worker", 1).raw())
+    assert state.phases() == "worker-0 Running  worker-1 Pending  launcher-0 waits for workers 1/2"
+
+
 def test_a_container_that_cannot_start_is_found_behind_an_init_container() -> None:
     pod = PodBuilder("Worker", 0).waiting("ImageHasNoCommand", "add `command:`").raw()
     pod["status"]["initContainerStatuses"] = [{"name": "init", "state": {"waiting": {"reason": "PodInitializing"}}}]

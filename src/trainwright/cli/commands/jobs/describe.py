@@ -106,19 +106,23 @@ def _ranks(pods: list[RankPod], now: datetime) -> list[str]:
     if not pods:
         return ["none yet"]
     rows = []
-    for one in latest_of_each_rank(pods):
+    latest = latest_of_each_rank(pods)
+    live = [one.pod for one in latest if one.pod]
+    for one in latest:
         earlier = sum(other.rank == one.rank for other in pods) - 1
-        rows.append([one.rank, _pod_state(one), _restarts(one, earlier), _exit_code(one), _ran(one, now), one.name])
+        rows.append(
+            [one.rank, _pod_state(one, live), _restarts(one, earlier), _exit_code(one), _ran(one, now), one.name]
+        )
     return table_lines(["RANK", "STATE", "RESTARTS", "EXIT CODE", "RAN", "POD"], rows, width=_width(), drop=("POD",))
 
 
-def _pod_state(one: RankPod) -> str:
+def _pod_state(one: RankPod, job_pods: list[Pod]) -> str:
     if one.pod is None:
         code = _exit_code(one)
         return "Succeeded, cleaned up" if code == "0" else "Failed, cleaned up" if code else "Deleted"
     from trainwright.cli.follow.state.pod_states import pod_state
 
-    return pod_state(one.pod)
+    return pod_state(one.pod, job_pods)
 
 
 def _restarts(one: RankPod, earlier: int) -> str:

@@ -210,11 +210,13 @@ class JobState:
     def phases(self) -> str:
         """`master-0 Running  worker-0 Pending`; counted by role if there are many."""
         present = self._present()
+        pods = [tracked.pod for tracked in present]
         if len(present) <= _MANY_PODS:
-            return "  ".join(f"{tracked.label} {pod_state(tracked.pod)}" for tracked in present)
+            return "  ".join(f"{tracked.label} {pod_state(tracked.pod, pods)}" for tracked in present)
         counts: dict[str, Counter[str]] = {}
         for tracked in present:
-            counts.setdefault(tracked.label.rpartition("-")[0], Counter())[pod_state(tracked.pod)] += 1
+            role = tracked.label.rpartition("-")[0] or tracked.label
+            counts.setdefault(role, Counter())[pod_state(tracked.pod, pods)] += 1
         return "  ".join(
             f"{role} " + ", ".join(f"{number} {state}" for state, number in sorted(counter.items()))
             for role, counter in counts.items()

@@ -1,5 +1,8 @@
 """The state of a pod in one word, and why its containers wait."""
 
+from collections.abc import Iterable
+
+from trainwright.api.kinds.mpi import KUBECTL_DELIVERY
 from trainwright.objects.kinds.pods import Pod, Waiting
 
 PERMANENT_REASONS = frozenset({"ImageHasNoCommand", "InvalidImageName", "UnsupportedVolume"})
@@ -7,8 +10,8 @@ PERMANENT_REASONS = frozenset({"ImageHasNoCommand", "InvalidImageName", "Unsuppo
 NORMAL_REASONS = frozenset({"", "ContainerCreating", "PodInitializing"})
 
 
-def pod_state(pod: Pod) -> str:
-    """The pod's phase, or a more specific word, like the STATUS of `kubectl get pods`."""
+def pod_state(pod: Pod, job_pods: Iterable[Pod] = ()) -> str:
+    """The pod's phase, or a more specific word, like the STATUS of `kubectl get pods`. `job_pods` are its job's."""
     if pod.metadata.terminating:
         return "Terminating"
     waiting = waiting_reason(pod)
@@ -17,7 +20,7 @@ def pod_state(pod: Pod) -> str:
     if pod.phase == "Failed" and pod.status.reason:
         return pod.status.reason
     if pod.phase == "Pending":
-        return _pending(pod)
+        return _pending(pod, job_pods)
     restarts = sum(status.restart_count for status in pod.status.container_statuses)
     if not restarts or pod.phase != "Running":
         return pod.phase
@@ -29,13 +32,19 @@ def pod_state(pod: Pod) -> str:
     return f"Running (restart {restarts}{f', last exit code {codes[0]}' if codes else ''})"
 
 
-def _pending(pod: Pod) -> str:
+def _pending(pod: Pod, job_pods: Iterable[Pod]) -> str:
     for condition in pod.status.conditions:
         if condition.type == "PodScheduled" and condition.status == "False" and condition.reason:
             return condition.reason
-    if any(status.state.running for status in pod.status.init_container_statuses):
-        return "Init"
-    return "Pending"
+    initializing = [status.name for status in pod.status.init_container_statuses if status.state.running]
+    if KUBECTL_DELIVERY in initializing:
+        workers = [other for other in job_pods if other.name != pod.name]
+        return f"waits for workers {sum(map(is_ready, workers))}/{len(workers)}"
+    return "Init" if initializing else "Pending"
+
+
+def is_ready(pod: Pod) -> bool:
+    return any(condition.type == "Ready" and condition.status == "True" for condition in pod.status.conditions)
 
 
 def waiting_reason(pod: Pod) -> Waiting | None:
