@@ -1,5 +1,6 @@
 """Archives, layouts and registries that podman, skopeo and containerd read and write as well."""
 
+import gzip
 import json
 import shutil
 import subprocess
@@ -8,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.images.builder import add_image
+from tests.support.images.builder import add_built_image, add_image
 from tests.support.images.containerd import running_containerd
 from tests.support.images.machine_image import add_machine_image
 from tests.support.images.registry import running_registry
 from tests.support.images.tools import REASON, ContainerTools, are_wanted
 from trainwright.cluster.images.archives import load_archive, save_archive
-from trainwright.cluster.images.formats import RunConfig
+from trainwright.cluster.images.formats import RunConfig, digest_of
 from trainwright.cluster.images.reference import ImageReference
 from trainwright.cluster.images.registry.pull import pull_image
 from trainwright.cluster.images.registry.push import push_image
@@ -132,6 +133,41 @@ def test_skopeo_agrees_about_layers_configuration_and_digests(
         assert json.loads(config) == json.loads(store.blob_path(image.id).read_bytes())
     docker = json.loads(tools.inspect(f"docker-archive:{archive}"))
     assert docker["Layers"] == image.config.rootfs.diff_ids
+
+
+@pytest.mark.registry
+async def test_what_was_built_here_is_the_same_image_for_other_tools(
+    tools: ContainerTools, store: ImageStore, tmp_path: Path
+) -> None:
+    image = add_built_image(store, "team/built:1", {"etc/greeting": b"hello" * 1000})
+    archive = save(store, image, tmp_path / "image.tar")
+
+    podman(tools, "load", "-i", archive)  # as an OCI layout
+    assert podman(tools, "images", "--no-trunc", "--quiet", "docker.io/team/built:1").strip() == image.id
+    podman(tools, "rmi", "docker.io/team/built:1")
+    podman(tools, "pull", "--quiet", f"docker-archive:{archive}")  # as `docker load` reads it, by manifest.json
+    assert podman(tools, "images", "--no-trunc", "--quiet", "team/built:1").strip() == image.id
+    tools.copy(f"docker-archive:{archive}", f"docker-archive:{tmp_path / 'copied.tar'}:team/copied:1")
+    assert load(ImageStore(tmp_path / "other"), tmp_path / "copied.tar").config.rootfs == image.config.rootfs
+
+    with running_registry(tmp_path / "registry") as address:
+        name = ImageReference.parse(f"{address}/team/built:1")
+        pushed = await push_image(store, image, name)
+        seen = json.loads(tools.inspect(f"docker://{name}", "--tls-verify=false"))
+        tools.run(
+            "skopeo",
+            "copy",
+            "--quiet",
+            "--insecure-policy",
+            "--src-tls-verify=false",
+            f"docker://{name}",
+            f"dir:{tmp_path / 'dir'}",
+        )
+
+    assert seen["Digest"] == pushed.digest
+    assert len(seen["Layers"]) == 1
+    layer = gzip.decompress((tmp_path / "dir" / seen["Layers"][0].removeprefix("sha256:")).read_bytes())
+    assert digest_of(layer) == image.config.rootfs.diff_ids[0]
 
 
 @pytest.mark.registry
