@@ -26,6 +26,7 @@ from trainwright.cluster.images.blobs import (
 )
 from trainwright.cluster.images.formats import (
     OCI_INDEX,
+    OCI_LAYER,
     OCI_MANIFEST,
     Descriptor,
     FormatError,
@@ -84,8 +85,18 @@ class Image:
 
     @property
     def registry_digest(self) -> str:
-        """The digest by which a registry knows it."""
+        """The digest by which a registry knows it, or by which it is known here if none does."""
         return (self.descriptor.annotations or {}).get(PULLED_DIGEST_ANNOTATION, self.descriptor.digest)
+
+    @property
+    def repo_digest(self) -> str | None:
+        """The digest by which a registry knows it; None if it was built here, or loaded, and was not pushed.
+
+        Layers that are not compressed get other digests when they are pushed.
+        """
+        is_compressed = all(layer.media_type != OCI_LAYER for layer in self.manifest.layers)
+        is_known = PULLED_DIGEST_ANNOTATION in (self.descriptor.annotations or {})
+        return self.registry_digest if is_compressed or is_known else None
 
     @property
     def blobs(self) -> list[Descriptor]:

@@ -103,6 +103,18 @@ def test_changed_files_are_not_saved(store: ImageStore, change, cause: str) -> N
         archive_of(store, image)
 
 
+def test_digest_of_registries_is_not_known_before_the_push(store: ImageStore) -> None:
+    image = add_built_image(store)
+    assert image.repo_digest is None
+
+    digest = f"sha256:{'1' * 64}"
+    store.set_registry_digest(BUILT, image, digest)
+
+    known = store.find(f"built@{digest}")
+    assert known is not None
+    assert (known.repo_digest, known.id) == (digest, image.id)
+
+
 def test_removed_image_leaves_nothing(store: ImageStore) -> None:
     image = add_built_image(store)
     BuiltLayers(store).remember_compressed(image.manifest.layers[0], image.descriptor)

@@ -49,7 +49,7 @@ def describe(image: Image, names: list[Image]) -> dict[str, Any]:
     """`names` are all images of the same ID."""
     config = msgspec.json.decode(image.config.encode())
     references = [other.reference for other in names if other.reference]
-    digests = [other.reference.with_digest(other.registry_digest) for other in names if other.reference]
+    digests = [one.reference.with_digest(one.repo_digest) for one in names if one.reference and one.repo_digest]
     document: dict[str, Any] = {
         "Id": image.id,
         "RepoTags": [reference.familiar for reference in references if reference.tag and not reference.digest],

@@ -107,7 +107,7 @@ def _row(image: Image, *, no_trunc: bool) -> dict[str, Any]:
     return {
         "Repository": reference.familiar_name if reference else _NONE,
         "Tag": (reference.tag if reference else None) or _NONE,
-        "Digest": image.registry_digest,
+        "Digest": image.repo_digest or _NONE,
         "ID": image.id if no_trunc else image.short_id,
         "CreatedAt": image.config.created,
         "CreatedSince": created_text(image.config.created),

@@ -388,8 +388,10 @@ def _ignored(line: _Line) -> Ignored:
     for flag in ("interval", "timeout", "start-period", "start-interval", "retries"):
         if line.keyword == "HEALTHCHECK":
             line.flag(flag)
-    use = "a probe of the container in the manifest" if line.keyword == "HEALTHCHECK" else "the instruction itself"
-    line.warnings.append(f"line {line.logical.line}: {line.keyword} is ignored, as Kubernetes does: use {use}")
+    instead = "Kubernetes has probes in the manifest"
+    if line.keyword == "ONBUILD":
+        instead = "write the instruction into the Dockerfiles that it is for"
+    line.warnings.append(f"line {line.logical.line}: {line.keyword} is ignored: {instead}")
     return Ignored(**line.common)
 
 

@@ -92,7 +92,7 @@ class _Puller:
             for layer in layers.values():
                 self._tell(layer, "Pulling fs layer")
             await self._fetch_blobs([manifest.config, *layers.values()])
-            return self._store.add_image(data, reference=self._reference, pulled_digest=index_digest)
+            return self._store.add_image(data, reference=self._reference, pulled_digest=index_digest or digest_of(data))
 
     def _known_image(self, manifest: Manifest, digest: str) -> Image | None:
         """An image of the same ID that was built here: its layers are the same, not compressed."""
