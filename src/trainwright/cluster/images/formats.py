@@ -73,6 +73,12 @@ class Platform(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     def of_this_machine(cls) -> Self:
         return cls.parse(f"linux/{machine.machine()}")
 
+    def runs_on(self, other: "Platform") -> bool:
+        if (self.os, self.architecture) != (other.os, other.architecture):
+            return False
+        # arm64 and arm64/v8 are the same; an image of an older variant of arm runs on a newer processor.
+        return not other.variant or not self.variant or self.variant <= other.variant
+
     def __str__(self) -> str:
         return "/".join(part for part in (self.os, self.architecture, self.variant) if part)
 
@@ -152,7 +158,7 @@ class Index(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defa
             if entry.platform == platform:
                 return entry
         for entry in images:
-            if entry.platform is not None and _runs_on(entry.platform, platform):
+            if entry.platform is not None and entry.platform.runs_on(platform):
                 return entry
         if len(images) == 1 and images[0].platform is None:
             return images[0]
@@ -249,13 +255,6 @@ def decode_manifest_or_index(data: bytes, media_type: str) -> Manifest | Index:
     if own in INDEXES or (own not in MANIFESTS and "manifests" in fields):
         return Index.decode(data)
     return Manifest.decode(data)
-
-
-def _runs_on(offered: Platform, wanted: Platform) -> bool:
-    if (offered.os, offered.architecture) != (wanted.os, wanted.architecture):
-        return False
-    # arm64 and arm64/v8 are the same; an image of an older variant of arm runs on a newer processor.
-    return not wanted.variant or not offered.variant or offered.variant <= wanted.variant
 
 
 def _check_descriptor(descriptor: Descriptor) -> None:

@@ -272,6 +272,16 @@ def test_load_of_something_else_is_one_line(images: Images, tmp_path: Path) -> N
     assert "'solaris' is not a platform" in images.error("load", "--platform", "solaris", "-i", str(tmp_path / "text"))
 
 
+@pytest.mark.parametrize("command", [("pull", "x"), ("build", ".")])
+def test_mirror_that_is_no_address_is_refused(images: Images, command: tuple[str, str]) -> None:
+    result = images(*command, "--mirror", "http://bad host")
+
+    assert result.exit_code == 2
+    assert (
+        "'http://bad host' is not the address of a registry: write HOST, HOST:PORT or http://HOST:PORT" in result.output
+    )
+
+
 def test_words_of_docker_lead_to_the_command() -> None:
     runner = click.testing.CliRunner()
 

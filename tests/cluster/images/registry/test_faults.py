@@ -289,6 +289,17 @@ async def test_image_of_the_wanted_platform_is_chosen_and_known_by_the_digest_of
         await pull_image(store, name, platform=Platform.parse("linux/amd64"), settings=QUICK)
 
 
+async def test_image_for_another_platform_is_refused_where_one_was_asked_for(
+    registry: FaultyRegistry, image: Image, store: ImageStore
+) -> None:
+    with pytest.raises(FormatError, match=r"app:latest is an image for linux/amd64, not for linux/s390x$"):
+        await pull_image(store, name_in(registry), platform=Platform.parse("linux/s390x"), settings=QUICK)
+
+    assert store.images() == []
+    pulled = await pull_image(store, name_in(registry), platform=Platform.parse("linux/amd64"), settings=QUICK)
+    assert pulled.id == image.id
+
+
 def replace_platform(descriptor: Descriptor, platform: str) -> Descriptor:
     return Descriptor(digest=descriptor.digest, size=descriptor.size, platform=Platform.parse(platform))
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from trainwright.cli.commands.images.store import open_store, parse_name, report_image_errors, store_flag
+from trainwright.cli.commands.images.store import check_mirrors, open_store, parse_name, report_image_errors, store_flag
 from trainwright.cli.errors import CommandError
 from trainwright.cli.pods_python import default_python
 from trainwright.cluster.embedded import DataDir
@@ -49,7 +49,14 @@ _PASSED_ON = ("PIP_", "UV_", "SSL_CERT_", "REQUESTS_CA_BUNDLE", "http_proxy", "h
     metavar="PATH",
     help="The Python of an image over the files of this machine (default: the active one).",
 )
-@click.option("--mirror", "mirrors", multiple=True, metavar="HOST", help="Ask this registry before that of FROM.")
+@click.option(
+    "--mirror",
+    "mirrors",
+    multiple=True,
+    metavar="HOST",
+    callback=check_mirrors,
+    help="Ask this registry before that of FROM.",
+)
 @click.option("--plain-http", is_flag=True, help="Reach registries without encryption.")
 @click.option("-q", "--quiet", is_flag=True, help="Only print the ID of the image.")
 @click.option("--progress", type=click.Choice(["auto", "plain", "tty"]), default="auto", hidden=True)

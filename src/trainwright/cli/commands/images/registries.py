@@ -7,6 +7,7 @@ import click
 
 from trainwright.cli.commands.images.progress import TransferDisplay
 from trainwright.cli.commands.images.store import (
+    check_mirrors,
     complete_images,
     find_image,
     open_store,
@@ -30,7 +31,12 @@ plain_http_flag = click.option("--plain-http", is_flag=True, help="Reach the reg
 @click.argument("name", metavar="NAME[:TAG|@DIGEST]")
 @click.option("--platform", metavar="OS/ARCH", help="The platform of the image (default: that of this machine).")
 @click.option(
-    "--mirror", "mirrors", multiple=True, metavar="HOST", help="Ask this registry first; http://HOST is allowed."
+    "--mirror",
+    "mirrors",
+    multiple=True,
+    metavar="HOST",
+    callback=check_mirrors,
+    help="Ask this registry first; http://HOST is allowed.",
 )
 @plain_http_flag
 @click.option("-q", "--quiet", is_flag=True, help="Only print the name.")

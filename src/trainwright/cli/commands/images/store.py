@@ -112,6 +112,17 @@ def created_text(created: str, now: datetime | None = None) -> str:
     return f"{text.format(**values)} ago"
 
 
+def check_mirrors(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
+    if values:
+        from trainwright.cluster.images.registry.settings import check_mirror  # most builds need no registry
+
+        try:
+            return tuple(map(check_mirror, values))
+        except ValueError as error:
+            raise click.BadParameter(str(error), context, parameter) from error
+    return values
+
+
 def image_size(image: Image) -> int:
     """Bytes of the layers and documents in the store."""
     return image.descriptor.size + image.manifest.config.size + sum(layer.size for layer in image.manifest.layers)

@@ -9,6 +9,7 @@ from trainwright.cluster.images.formats import (
     MANIFESTS,
     Descriptor,
     FormatError,
+    ImageConfig,
     Index,
     Manifest,
     Platform,
@@ -56,7 +57,7 @@ async def pull_image(
             try:
                 async with RegistryClient(endpoint, credential, settings) as client:
                     puller = _Puller(client, store, reference, settings, progress)
-                    return await puller.pull(platform or Platform.of_this_machine())
+                    return await puller.pull(platform)
             except AccessDeniedError as error:
                 failure = failure if isinstance(failure, AccessDeniedError) else error
             except (RegistryError, FormatError):
@@ -79,13 +80,15 @@ class _Puller:
         self._settings, self._report = settings, progress
         self._slots = asyncio.Semaphore(settings.parallel)
 
-    async def pull(self, platform: Platform) -> Image:
+    async def pull(self, platform: Platform | None) -> Image:
         with self._store.lease():
-            data, manifest, index_digest = await self._manifest(platform)
+            data, manifest, index_digest = await self._manifest(platform or Platform.of_this_machine())
             if manifest.config.media_type and manifest.config.media_type not in CONFIGS:
                 raise FormatError(
                     f"{self._reference} is not a container image: it is {manifest.config.media_type[:100]}"
                 )
+            if platform is not None and index_digest is None:
+                await self._check_platform(manifest, platform)
             if (known := self._known_image(manifest, index_digest or digest_of(data))) is not None:
                 return known
             layers = {layer.digest: layer for layer in manifest.layers}
@@ -93,6 +96,13 @@ class _Puller:
                 self._tell(layer, "Pulling fs layer")
             await self._fetch_blobs([manifest.config, *layers.values()])
             return self._store.add_image(data, reference=self._reference, pulled_digest=index_digest or digest_of(data))
+
+    async def _check_platform(self, manifest: Manifest, wanted: Platform) -> None:
+        """Of an image for one platform, which has no index that could be asked."""
+        await self._fetch_blob(manifest.config, shown=False)
+        offered = ImageConfig.decode(self._store.read_document(manifest.config)).platform
+        if offered.architecture and not offered.runs_on(wanted):
+            raise FormatError(f"{self._reference.familiar} is an image for {offered}, not for {wanted}")
 
     def _known_image(self, manifest: Manifest, digest: str) -> Image | None:
         """An image of the same ID that was built here: its layers are the same, not compressed."""

@@ -1,6 +1,7 @@
 """How registries are reached: mirrors, plain HTTP, certificates, deadlines."""
 
 import ipaddress
+import re
 import ssl
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -8,6 +9,7 @@ from pathlib import Path
 
 from trainwright.cluster.images.reference import DEFAULT_REGISTRY
 
+_MIRROR = re.compile(r"(https?://)?[\w.-]+(:\d+)?/?|(https?://)?\[[0-9a-fA-F:]+\](:\d+)?/?", re.ASCII)
 _HOSTS = {DEFAULT_REGISTRY: "registry-1.docker.io"}
 """Where registries are that have another name."""
 _CERTIFICATES = (Path("/etc/docker/certs.d"), Path("/etc/containers/certs.d"))
@@ -46,6 +48,13 @@ class Endpoint:
     def is_secure(self) -> bool:
         """True if nothing may be sent without encryption."""
         return "http" not in self.schemes
+
+
+def check_mirror(address: str) -> str:
+    """Raises ValueError."""
+    if not _MIRROR.fullmatch(address):
+        raise ValueError(f"{address!r} is not the address of a registry: write HOST, HOST:PORT or http://HOST:PORT")
+    return address
 
 
 def endpoints(registry: str, settings: RegistrySettings, *, with_mirrors: bool) -> list[Endpoint]:
