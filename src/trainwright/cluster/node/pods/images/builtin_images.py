@@ -9,7 +9,8 @@ from trainwright.cluster.node.pods.images import kubectl
 from trainwright.cluster.node.pods.images.standalone_python import command, make_standalone
 from trainwright.objects.node_annotations import KUBECTL_DELIVERY_IMAGE
 
-_KUBECTL = "usr/local/bin/kubectl"
+_BIN = "/usr/local/lib/trainwright/bin"
+"""A directory that this machine does not have in its PATH: a kubectl of the machine must not be found first."""
 _PYTHON = "/run/trainwright/kubectl"
 """Where all containers of a pod with kubectl have the Python that runs it: their images need not have one."""
 _SCRIPT = f"""\
@@ -49,7 +50,7 @@ class BuiltinImages:
     def _make_kubectl_delivery(self) -> ContainerImage:
         """Made once for each process of the cluster: kubectl is that of this version."""
         layer = self._directory / "kubectl-delivery"
-        script = layer / _KUBECTL
+        script = Path(f"{layer}{_BIN}/kubectl")
         if not script.exists() or script.read_text() != _SCRIPT:
             script.parent.mkdir(parents=True, exist_ok=True)
             unfinished = script.with_suffix(".new")
@@ -57,4 +58,9 @@ class BuiltinImages:
             unfinished.chmod(0o755)
             unfinished.rename(script)
         python = make_standalone(self._directory / "python", Path(kubectl.__file__), MODULES)
-        return ContainerImage(image_id=KUBECTL_DELIVERY_IMAGE, layers=(str(layer),), pod_mounts={_PYTHON: str(python)})
+        return ContainerImage(
+            environment={"PATH": _BIN},
+            image_id=KUBECTL_DELIVERY_IMAGE,
+            layers=(str(layer),),
+            pod_mounts={_PYTHON: str(python)},
+        )
