@@ -9,6 +9,7 @@ import signal
 import subprocess
 import tempfile
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -23,11 +24,12 @@ pytestmark = pytest.mark.timeout(400)
 
 TUTORIAL = Path(__file__).parent / "seed_004"
 IMAGES = TUTORIAL / "images"
-PROGRAM = Path(__file__).parents[2] / "examples" / "mpi" / "train.py"
+EXAMPLES = Path(__file__).parents[2] / "examples"
 HOST_PATH = Path("/tmp/data")
 """The directory of the tutorial's PersistentVolume."""
 PYTORCH_IMAGE = "swr.cn-north-4.myhuaweicloud.com/honor-bigdata/pytorch-dist-mnist-test"
 WAIT = "--timeout=300s"
+WITH_HOROVOD = pytest.mark.skipif(find_spec("horovod") is None, reason="see tools/setup horovod")
 
 
 @pytest.fixture(scope="module")
@@ -66,13 +68,20 @@ def apply_and_wait(cluster: Commands, manifest: str, job: str, *namespace: str) 
     cluster.kubectl("wait", "--for=condition=Succeeded", job, *namespace, WAIT)
 
 
-def losses_of(log: str, pattern: str) -> list[float]:
+def values_of(log: str, pattern: str) -> list[float]:
     return [float(loss) for loss in re.findall(pattern, log, re.MULTILINE)]
 
 
-@pytest.mark.mpi
-def test_the_horovod_job_trains_in_both_workers(cluster: Commands, tmp_path: Path) -> None:
-    build(cluster, "mpi-horovod-mnist", "docker.io/kubeflow/mpi-horovod-mnist", tmp_path, PROGRAM)
+@pytest.mark.parametrize(
+    ("example", "epochs"),
+    [
+        pytest.param("mpi", 100, marks=pytest.mark.mpi),
+        pytest.param("horovod", 20, marks=[pytest.mark.horovod, pytest.mark.thorough, WITH_HOROVOD]),
+    ],
+)
+def test_the_horovod_job_trains_in_both_workers(cluster: Commands, tmp_path: Path, example: str, epochs: int) -> None:
+    program = EXAMPLES / example / "train.py"
+    build(cluster, "mpi-horovod-mnist", "docker.io/kubeflow/mpi-horovod-mnist", tmp_path, program)
 
     apply_and_wait(cluster, "tensorflow-mnist-hvd.yaml", "mpijob/tensorflow-mnist", "-n", "mpi-operator")
 
@@ -83,23 +92,30 @@ def test_the_horovod_job_trains_in_both_workers(cluster: Commands, tmp_path: Pat
     assert sorted(rank for rank, *_ in results) == ["0", "1"]
     [(_, accuracy)] = {result[1:] for result in results}  # the same model in both
     assert float(accuracy) > 0.9
-    losses = losses_of(log, r"^\[\d+/100\] loss=(\S+)$")
-    assert len(losses) == 100
+    losses = values_of(log, rf"^\[\d+/{epochs}\] loss=(\S+)$")
+    assert len(losses) == epochs
     assert losses[-1] < losses[0] / 4
     pods = cluster.kubectl("get", "pods", "-n", "mpi-operator", "--no-headers", "-l", "job-name=tensorflow-mnist")
     assert [line.split()[:3] for line in pods.splitlines()] == [["tensorflow-mnist-launcher", "0/1", "Completed"]]
+    cluster.typed("kubectl delete -f tensorflow-mnist-hvd.yaml -n mpi-operator", directory=TUTORIAL)
 
 
 @pytest.mark.mpi
 @pytest.mark.thorough
 def test_the_benchmark_prints_what_tf_cnn_benchmarks_prints(cluster: Commands, tmp_path: Path) -> None:
-    build(cluster, "tensorflow-benchmarks", "mpioperator/tensorflow-benchmarks:latest", tmp_path, PROGRAM)
+    build(
+        cluster,
+        "tensorflow-benchmarks",
+        "mpioperator/tensorflow-benchmarks:latest",
+        tmp_path,
+        EXAMPLES / "mpi" / "train.py",
+    )
 
     apply_and_wait(cluster, "tensorflow-benchmarks.yaml", "mpijob/tensorflow-benchmarks", "-n", "mpi-operator")
 
     log = cluster.kubectl("logs", "tensorflow-benchmarks-launcher", "-n", "mpi-operator")
     assert "Model:       resnet101\nBatch size:  128 global\n             64 per device\n" in log
-    losses = losses_of(log, r"^\d+\timages/sec: [\d.]+\t(\S+)$")
+    losses = values_of(log, r"^\d+\timages/sec: [\d.]+\t(\S+)$")
     assert len(losses) == 11
     assert losses[-1] < losses[0] / 2
     hosts = re.findall(r"^process (\d) of 2 on (\S+): total images/sec: [\d.]+$", log, re.MULTILINE)
@@ -109,23 +125,27 @@ def test_the_benchmark_prints_what_tf_cnn_benchmarks_prints(cluster: Commands, t
 @pytest.mark.tensorflow
 @pytest.mark.thorough
 def test_the_single_worker_leaves_its_summaries_on_the_volume(cluster: Commands, tmp_path: Path) -> None:
-    if HOST_PATH.exists():
-        pytest.skip(f"{HOST_PATH}, the directory of the tutorial's volume, is in use")
+    before = files_of_the_volume()
     build(cluster, "tf-mnist-with-summaries", "kubedl/tf-mnist-with-summaries:1.0", tmp_path)
     try:
         for manifest in ("tfevent-pv.yaml", "tfevent-pvc.yaml"):
             cluster.typed(f"kubectl apply -f {manifest}", directory=TUTORIAL)
         apply_and_wait(cluster, "tf_job_mnist.yaml", "tfjob/mnist", "-n", "kubeflow")
 
-        summaries = sorted(path.parent.name for path in HOST_PATH.glob("logs/*/events.out.tfevents.*"))
-        assert summaries == ["test", "train"]
+        summaries = set(HOST_PATH.glob("logs/*/events.out.tfevents.*")) - before
+        assert sorted(path.parent.name for path in summaries) == ["test", "train"]
         log = cluster.kubectl("logs", "mnist-worker-0", "-n", "kubeflow")
-        accuracies = losses_of(log, r"^Accuracy at step \d+: (\S+)$")
+        accuracies = values_of(log, r"^Accuracy at step \d+: (\S+)$")
         assert len(accuracies) == 11
         assert accuracies[0] < 0.5
         assert accuracies[-1] > 0.8
     finally:
-        shutil.rmtree(HOST_PATH, ignore_errors=True)
+        for path in sorted(files_of_the_volume() - before, reverse=True):
+            path.rmdir() if path.is_dir() else path.unlink()
+
+
+def files_of_the_volume() -> set[Path]:
+    return {HOST_PATH, *HOST_PATH.rglob("*")} if HOST_PATH.exists() else set()
 
 
 @pytest.mark.tensorflow
@@ -141,10 +161,10 @@ def test_both_workers_train_the_weights_of_the_parameter_server(cluster: Command
         ended = "--for=jsonpath={.status.phase}=Succeeded"  # the other worker may take a moment longer
         cluster.kubectl("wait", ended, f"pod/{worker}", "-n", "kubeflow", WAIT)
         log = cluster.kubectl("logs", worker, "-n", "kubeflow")
-        losses = losses_of(log, rf"^worker {index} of 2: \[\d+/150\] loss=(\S+)$")
+        losses = values_of(log, rf"^worker {index} of 2: \[\d+/150\] loss=(\S+)$")
         assert len(losses) == 5
         assert losses[-1] < losses[0]
-        [accuracy] = losses_of(log, rf"^worker {index} of 2: accuracy=(\S+)$")
+        [accuracy] = values_of(log, rf"^worker {index} of 2: accuracy=(\S+)$")
         assert accuracy > 0.8
     # A parameter server does not end by itself, and cleanPodPolicy None keeps it.
     server = cluster.kubectl("get", "pod", "distributed-training-ps-0", "-n", "kubeflow", "--no-headers")
@@ -160,7 +180,7 @@ def test_three_ranks_train_with_gloo(cluster: Commands) -> None:
 
     log = cluster.kubectl("logs", "pytorch-dist-mnist-gloo-master-0")
     assert log.startswith("Using distributed PyTorch with gloo backend\n")
-    losses = losses_of(log, r"^Train Epoch: 1 \[\d+/1500 \(\d+%\)\]\tloss=(\S+)$")
+    losses = values_of(log, r"^Train Epoch: 1 \[\d+/1500 \(\d+%\)\]\tloss=(\S+)$")
     assert losses[-1] < losses[0]
     described = cluster.kubectl("describe", "pod", "pytorch-dist-mnist-gloo-master-0")
     assert layout(described, start="Containers:") >= layout((TUTORIAL / "pytorch_container.txt").read_text())
