@@ -88,6 +88,7 @@ def run(
     number: int = 0,
     python: str = "",
     directory: str = "",
+    missing_image: str = "",
 ) -> Run:
     """A run that ended `at` seconds; its lines were written 0.2 s earlier, unless `exact` is False."""
     time = at - 0.2 if written is None else written
@@ -103,6 +104,7 @@ def run(
         lines=tuple(Line(text, NOW + time if exact else None) for text in texts),
         python=python,
         directory=directory,
+        missing_image=missing_image,
     )
 
 
@@ -473,6 +475,30 @@ def test_exceptions_are_classified(texts: tuple[str, ...], code: int, cause: Cau
 def test_the_advice_for_a_missing_file_is_where_the_program_looked(path: str, advice: str) -> None:
     error = f"FileNotFoundError: [Errno 2] No such file or directory: '{path}'"
     assert named(run("r", *TRACEBACK, error, directory="/home/me/job")).advice.startswith(advice)
+
+
+@pytest.mark.parametrize(
+    ("line", "code", "directory"),
+    [
+        ("python: can't open file '/app/train.py': [Errno 2] No such file or directory", 2, "/"),
+        ("python: can't open file '/app/train.py': [Errno 2] No such file or directory", 2, "/home/me/job"),
+        ("FileNotFoundError: [Errno 2] No such file or directory: '/app/data.csv'", 1, "/home/me/job"),
+        ("sh: 1: mpirun: not found", 127, "/"),
+    ],
+)
+def test_a_file_of_an_image_that_is_missing(line: str, code: int, directory: str) -> None:
+    lines = (*TRACEBACK, line) if code == 1 else (line,)
+    found = named(run("r", *lines, code=code, directory=directory, missing_image="team/trainer:1.0"))
+    assert found.advice == (
+        "image team/trainer:1.0 is not on this machine, whose own files the pod has: build, pull or load the image "
+        "with `trainwright image`"
+    )
+
+
+def test_a_misspelt_program_beside_the_manifest_is_not_blamed_on_the_image() -> None:
+    line = "python: can't open file '/home/me/job/trian.py': [Errno 2] No such file or directory"
+    found = named(run("r", line, code=2, directory="/home/me/job", missing_image="team/trainer:1.0"))
+    assert found.advice == "the working directory is /home/me/job; check the path and the volumes"
 
 
 def test_the_advice_for_a_syntax_error_is_its_place() -> None:

@@ -23,6 +23,7 @@ from tests.support.commands.real_kubectl import RealKubectl
 from tests.support.commands.trainwright import trainwright
 from tests.support.harness.cluster_harness import RealClusterHarness, real_cluster_harness
 from tests.support.harness.job_harness import environment
+from tests.support.waiting import wait_until
 from trainwright.api.kinds.mpi import MPI
 from trainwright.api.kinds.pytorch import PYTORCH
 from trainwright.api.kinds.tensorflow import TENSORFLOW
@@ -159,6 +160,8 @@ def test_the_commands_of_the_tutorial_on_the_embedded_cluster(cluster: Commands)
         cluster.get("configmap", "tensorflow-benchmarks-config", "-n", "mpi-operator"), "tensorflow-benchmarks"
     )
     check_mpi_config(cluster.get("configmap", "tensorflow-mnist-config"), "tensorflow-mnist")
+    missing = "image kubedl/tf-mnist-with-summaries:1.0 is not on this machine"
+    wait_until(lambda: missing in cluster.kubectl("describe", "tfjob", "mnist", "-n", NAMESPACE), seconds=30)
     for manifest in reversed(APPLIED):
         namespace = " -n mpi-operator" if manifest == "tensorflow-benchmarks.yaml" else ""
         assert " deleted" in typed(f"kubectl delete -f {manifest}{namespace}")

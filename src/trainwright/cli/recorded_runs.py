@@ -41,6 +41,7 @@ def diagnosable_run(
         python=python,
         installer=install_command(python),
         directory=run.directory,
+        missing_image=run.missing_image,
     )
 
 

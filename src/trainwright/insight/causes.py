@@ -64,6 +64,8 @@ class Evidence:
     installer: str = ""
     directory: str = ""
     """The working directory; empty if it is unknown."""
+    missing_image: str = ""
+    """The image that this machine did not have: the process had the machine's files."""
 
 
 def explain(evidence: Evidence) -> Explanation:
@@ -267,11 +269,13 @@ _CHECK_FILE = "check the path and the volumes"
 def _file_advice(evidence: Evidence, match: re.Match[str]) -> str:
     """Where the program looked for the file, as far as the node tells."""
     found = _MISSING.search(match.string)
-    path, directory = found["path"] if found else "", evidence.directory
+    path, directory = found["path"] if found else match.groupdict().get("file", ""), evidence.directory
     if not directory:
         return f"relative paths start in the working directory of the job; {_CHECK_FILE}"
     if path.startswith("/tmp/"):  # noqa: S108 (a path of the program)
         return "pods have a /tmp of their own, except at sandbox plain: keep the file elsewhere, or mount its directory"
+    if path.startswith("/") and evidence.missing_image and (directory == "/" or not path.startswith(f"{directory}/")):
+        return _image_advice(evidence)
     if not path or path.startswith("/"):
         return f"the working directory is {directory}; {_CHECK_FILE}"
     return f"the program looked for {posixpath.normpath(f'{directory}/{path}')}, because it runs in {directory}"
@@ -282,6 +286,13 @@ def _backend_advice(_: Evidence, match: re.Match[str]) -> str:
     if match["name"] != "MPI":
         return "choose a backend that this torch has, such as gloo"
     return "this torch has no MPI: use the backend gloo, or run an MPI program as an MPIJob, in which mpirun starts it"
+
+
+def _image_advice(evidence: Evidence) -> str:
+    return (
+        f"image {evidence.missing_image} is not on this machine, whose own files the pod has: build, pull or load the "
+        "image with `trainwright image`"
+    )
 
 
 _EXCEPTIONS = (
@@ -419,6 +430,8 @@ def _output(evidence: Evidence) -> Explanation | None:
     if code == 127:
         line = _last(_NOT_FOUND, text) or "the command was not found"
         advice = "check the first word of `command` and the PATH of the image"
+        if evidence.missing_image:
+            advice = _image_advice(evidence)
         return Explanation(Cause.COMMAND_NOT_FOUND, f"{line}: {end}", advice)
     if code == 126:
         advice = "check that the file is executable"

@@ -59,6 +59,8 @@ class Run:
     """The command that installs packages for it, such as `pip install`."""
     directory: str = ""
     """The working directory of the container on this machine; empty if it is unknown."""
+    missing_image: str = ""
+    """The image of the container if this machine did not have it, so that the container had the machine's files."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -280,7 +282,17 @@ def _suspect(
     # The end of the log is that of the launcher, not of a process of it.
     lines = run.lines[: process.first_line] if process else () if name else run.lines
     reason = run.reason if not process else ""
-    evidence = Evidence(exit_code, reason, run.message, exception, lines, run.python, run.installer, run.directory)
+    evidence = Evidence(
+        exit_code,
+        reason,
+        run.message,
+        exception,
+        lines,
+        python=run.python,
+        installer=run.installer,
+        directory=run.directory,
+        missing_image=run.missing_image,
+    )
     explanation, by_peers = explain(evidence), caused_by_peers(evidence)
     if of_launcher and exception is not None and "SignalException" in exception.text[0]:
         stopped = replace(evidence, exit_code=143, exception=None, lines=())

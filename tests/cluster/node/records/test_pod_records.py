@@ -130,6 +130,14 @@ def test_every_run_has_its_exact_times(pod: Pod) -> None:
     assert (third.number, third.exit_code, third.started_at, third.finished_at) == (2, None, START + 0.4, None)
 
 
+@pytest.mark.parametrize(("missing", "named"), [({"missingImage": True}, "team/trainer:1.0"), ({}, "")])
+def test_a_run_without_its_image_names_it(tmp_path: Path, missing: dict[str, bool], named: str) -> None:
+    pod = Pod(tmp_path, initContainers=[{"name": "init", "image": "team/trainer:1.0", **missing}])
+    init = ended(container_status.new_status("init", initialized=True), 1, "200000")
+    pod.set_state(container_status.new_status("main", initialized=False), inits=(init,))
+    assert [run.missing_image for run in pod.record.runs] == [named]
+
+
 def test_init_containers_come_first(tmp_path: Path) -> None:
     pod = Pod(tmp_path, initContainers=[{"name": "init"}])
     init = ended(container_status.new_status("init", initialized=True), 0, "200000")

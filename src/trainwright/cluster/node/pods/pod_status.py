@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence, Set
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from trainwright.cluster.node.pods.config.runtime_config import WaitingReason, is_host_image
+from trainwright.cluster.node.pods.config.container_image import is_host_image
+from trainwright.cluster.node.pods.config.runtime_config import WaitingReason
 from trainwright.cluster.node.supervisor.containers import container_status
 from trainwright.cluster.node.supervisor.containers.container_status import ContainerState, ContainerStatus
 from trainwright.objects import Object

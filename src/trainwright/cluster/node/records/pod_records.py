@@ -35,6 +35,8 @@ class ContainerRun:
     message: str = ""
     directory: str = ""
     """The working directory of the container; empty if only the status of the pod is known."""
+    missing_image: str = ""
+    """The image of the container if this machine did not have it, so that the container had the machine's files."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,9 +144,11 @@ class _Pod(msgspec.Struct, frozen=True, rename="camel"):
     created_at: str = ""
 
 
-class _Container(msgspec.Struct, frozen=True):
+class _Container(msgspec.Struct, frozen=True, rename="camel"):
     name: str
     cwd: str = ""
+    image: str = ""
+    missing_image: bool = False
 
 
 def _directories(folder: Path) -> list[Path]:
@@ -180,7 +184,8 @@ def _pod_record(directory: Path, pod: _Pod, owner_uid: str, *, removed: bool) ->
             # A log exists before its run is recorded.
             for number in _logged_runs(directory / "logs" / container.name) - found.keys():
                 found[number] = ContainerRun(container=container.name, init=init, number=number)
-            runs += [replace(found[number], directory=container.cwd) for number in sorted(found)]
+            missing = container.image if container.missing_image else ""
+            runs += [replace(found[number], directory=container.cwd, missing_image=missing) for number in sorted(found)]
     return PodRecord(
         uid=pod.uid,
         name=pod.name,

@@ -10,14 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainwright.cluster.node.devices.nvidia import Gpu
-from trainwright.cluster.node.pods.config.container_image import ContainerImage
+from trainwright.cluster.node.pods.config.container_image import ContainerImage, is_host_image
 from trainwright.cluster.node.pods.config.environment import expand
 from trainwright.cluster.node.pods.config.pod_context import PodContext
 from trainwright.cluster.node.pods.config.runtime_config import (
     RuntimeConfig,
     WaitingReason,
     generate_runtime_config,
-    is_host_image,
 )
 from trainwright.cluster.node.pods.config.unsupported_fields import unsupported_fields
 from trainwright.cluster.node.referenced_objects import ReferencedObjects
@@ -265,9 +264,12 @@ def test_which_image_is_the_host_itself(image: str, known: bool) -> None:
 
 
 def test_an_unknown_image_runs_with_a_warning_that_names_it_and_the_python() -> None:
-    text = warnings(pod(container(image="pytorch/pytorch:2")))["UnknownImage"]
+    subject = pod(container(image="pytorch/pytorch:2"))
+    text = warnings(subject)["UnknownImage"]
     assert "pytorch/pytorch:2" in text
     assert "/opt/venv/bin/python" in text
+    assert main(subject)["missingImage"] is True
+    assert "missingImage" not in main(pod(container(image="trainwright/host")))
 
 
 def test_without_a_command_the_pod_waits_and_names_the_fix() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 from trainwright.cluster.node.devices.driver_files import driver_mounts
 from trainwright.cluster.node.network.hosts import hostname, replace_names
 from trainwright.cluster.node.pod_fields import service_account_of
-from trainwright.cluster.node.pods.config.container_image import DEFAULT_PATH, ContainerImage, arguments_of
+from trainwright.cluster.node.pods.config.container_image import DEFAULT_PATH, arguments_of
 from trainwright.cluster.node.pods.config.environment import expand, make_environment
 from trainwright.cluster.node.pods.config.lifecycle_config import lifecycle_settings, termination_mount
 from trainwright.cluster.node.pods.config.limits import container_limits
@@ -15,6 +15,7 @@ from trainwright.cluster.node.pods.config.omp_threads import cpu_of, omp_threads
 from trainwright.cluster.node.pods.config.pod_context import (
     PodContext,
     PodWarning,
+    image_of,
     installation,
     node_fields,
     pod_python,
@@ -71,7 +72,7 @@ class ContainerConfigBuilder:
         self._security: dict[str, Any] = security
         self._host_paths: dict[str, str] = {}
         self._replaced: set[str] = set()
-        self._image = context.images.get(spec["name"], ContainerImage())
+        self._image = image_of(spec, context)
         self._home = home
         self._gpus = (context.gpus or {}).get(spec["name"], ())
         self.warnings: list[PodWarning] = []
@@ -141,7 +142,7 @@ class ContainerConfigBuilder:
         """What the supervisor needs to know about the image."""
         image = self._image
         if not image.image_id:
-            return {}
+            return {"missingImage": True} if image.unknown else {}
         return {
             "imageID": image.image_id,
             "root": {"layers": list(image.layers), "hostFiles": image.host_files, "volumes": list(image.volumes)},

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from trainwright.cluster.node.referenced_objects import PodConfigError
 from trainwright.objects import Object
+from trainwright.objects.node_annotations import HOST_IMAGE
 
 
 class ContainerError(PodConfigError):
@@ -112,6 +113,11 @@ def arguments_of(spec: Object, image: ContainerImage) -> tuple[list[str], list[s
     if not any(found):
         raise ContainerError("no command specified")
     return found
+
+
+def is_host_image(image: str) -> bool:
+    name = image.partition("@")[0]
+    return name == HOST_IMAGE or name.startswith(f"{HOST_IMAGE}:")
 
 
 def has_command(spec: Object, image: ContainerImage) -> bool:

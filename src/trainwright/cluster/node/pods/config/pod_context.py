@@ -8,9 +8,10 @@ from fractions import Fraction
 from trainwright.cluster.node.devices.driver_files import DriverFiles
 from trainwright.cluster.node.devices.nvidia import Gpu
 from trainwright.cluster.node.pod_fields import NodeFields
-from trainwright.cluster.node.pods.config.container_image import ContainerImage
+from trainwright.cluster.node.pods.config.container_image import ContainerImage, is_host_image
 from trainwright.cluster.node.pods.config.security_context import NodeUser
 from trainwright.cluster.node.volumes.nfs import NfsSupport
+from trainwright.objects import Object
 from trainwright.objects.node_annotations import PYTHON
 
 
@@ -94,6 +95,11 @@ def node_user(context: PodContext) -> NodeUser:
 
 def volume_directory(context: PodContext) -> str:
     return posixpath.join(context.directory, "volumes")
+
+
+def image_of(spec: Object, context: PodContext) -> ContainerImage:
+    """Of the container with this spec."""
+    return context.images.get(spec["name"], ContainerImage(unknown=not is_host_image(str(spec.get("image") or ""))))
 
 
 def pod_python(annotations: Mapping[str, str], context: PodContext) -> str:

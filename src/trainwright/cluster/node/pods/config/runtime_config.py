@@ -11,12 +11,13 @@ from typing import Any
 
 from trainwright.cluster.node.network.hosts import hostname
 from trainwright.cluster.node.pods.config.container_config import ContainerConfigBuilder
-from trainwright.cluster.node.pods.config.container_image import ContainerError, ContainerImage, has_command
+from trainwright.cluster.node.pods.config.container_image import ContainerError, has_command
 from trainwright.cluster.node.pods.config.image_security import image_security
 from trainwright.cluster.node.pods.config.limits import memory_limit
 from trainwright.cluster.node.pods.config.pod_context import (
     PodContext,
     PodWarning,
+    image_of,
     node_fields,
     node_user,
     pod_python,
@@ -214,27 +215,18 @@ def _controller(pod: Object) -> dict[str, str] | None:
     return None
 
 
-def is_host_image(image: str) -> bool:
-    name = image.partition("@")[0]
-    return name == HOST_IMAGE or name.startswith(f"{HOST_IMAGE}:")
-
-
 def _uses_host_files(pod: Object, context: PodContext) -> bool:
-    return any(not _image(spec, context).has_own_files for spec in _specs(pod))
+    return any(not image_of(spec, context).has_own_files for spec in _specs(pod))
 
 
 def _specs(pod: Object) -> list[Object]:
     return [*(pod["spec"].get("initContainers") or []), *pod["spec"]["containers"]]
 
 
-def _image(spec: Object, context: PodContext) -> ContainerImage:
-    return context.images.get(spec["name"], ContainerImage(unknown=not is_host_image(str(spec.get("image") or ""))))
-
-
 def _unsupported_containers(pod: Object, context: PodContext) -> list[WaitingReason]:
     waiting = []
     for spec in _specs(pod):
-        image = _image(spec, context)
+        image = image_of(spec, context)
         if image.has_own_files and context.level != OVERLAY:
             message = (
                 f"image {spec['image']} has files of its own, which a container can only have at sandbox overlay: run "
@@ -275,7 +267,7 @@ def _invalid_annotations(
 def _unknown_images(pod: Object, context: PodContext, annotations: Mapping[str, str]) -> list[PodWarning]:
     warnings = []
     python = pod_python(annotations, context)
-    unknown = sorted({str(spec.get("image") or "") for spec in _specs(pod) if _image(spec, context).unknown})
+    unknown = sorted({str(spec.get("image") or "") for spec in _specs(pod) if image_of(spec, context).unknown})
     if unknown:
         images_text = f"image {unknown[0]} is" if len(unknown) == 1 else f"images {', '.join(unknown)} are"
         text = f"{images_text} not on this machine: the pod uses the machine's own files and Python {python}"

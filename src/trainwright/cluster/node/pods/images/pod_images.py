@@ -22,9 +22,9 @@ from trainwright.cluster.images.layers.unpacked import UnpackedLayers, unpack_co
 from trainwright.cluster.images.mappings import ImageMapping, ImageMappings
 from trainwright.cluster.images.reference import ImageReference, InvalidReferenceError
 from trainwright.cluster.images.store import Image, ImageStore, StoreError
-from trainwright.cluster.node.pods.config.container_image import ContainerImage
+from trainwright.cluster.node.pods.config.container_image import ContainerImage, is_host_image
 from trainwright.cluster.node.pods.config.pod_context import PodWarning
-from trainwright.cluster.node.pods.config.runtime_config import WaitingReason, is_host_image
+from trainwright.cluster.node.pods.config.runtime_config import WaitingReason
 from trainwright.cluster.node.pods.images import image_policy
 from trainwright.cluster.node.pods.images.builtin_images import BuiltinImages
 from trainwright.cluster.node.pods.images.image_files import read_accounts, read_image
