@@ -14,7 +14,8 @@ import pytest
 from tests.support.images.builder import add_image
 from tests.support.thoroughness import THOROUGH
 from trainwright.cluster.datadir import DataDir
-from trainwright.cluster.images.formats import Descriptor, FormatError, Manifest
+from trainwright.cluster.images.formats import Descriptor, FormatError, Manifest, digest_of
+from trainwright.cluster.images.layers.tar_split import read_tar
 from trainwright.cluster.images.reference import ImageReference
 from trainwright.cluster.images.store import (
     AmbiguousImageError,
@@ -315,7 +316,7 @@ def test_image_that_is_removed_while_it_is_read_is_not_called_damaged(store: Ima
 ADD_AND_COLLECT = """
 import sys
 from pathlib import Path
-from tests.support.images.builder import add_image
+from tests.support.images.builder import add_built_image, add_image
 from trainwright.cluster.images.reference import ImageReference
 from trainwright.cluster.images.store import ImageStore
 
@@ -325,6 +326,7 @@ print("ready", flush=True)
 while True:
     number += 1
     add_image(store, f"demo:{number % 7}", ({"shared": b"same"}, {"own": str(number).encode() * 5000}))
+    add_built_image(store, f"built:{number % 4}", {"own": str(number % 6).encode() * 5000, "a/b": b"same"})
     if number % 3 == 0:
         store.remove(ImageReference.parse(f"demo:{number % 5}"))
         store.collect()
@@ -346,11 +348,16 @@ def test_store_is_whole_after_a_kill_at_any_moment(store: ImageStore) -> None:
         found, damaged = store.survey()
         assert damaged == []
         for image in found:
-            assert all(store.has_blob(layer.digest, layer.size) for layer in image.manifest.layers)
+            assert all(map(store.has_layer, image.manifest.layers))
+            for layer in filter(lambda layer: store.is_built(layer.digest), image.manifest.layers):
+                with store.layer_record(layer.digest).open("rb") as record:
+                    stream = b"".join(read_tar(record, str(store.layer_path(layer.digest))))
+                assert digest_of(stream) == layer.digest
         with store.lease():
             assert temporary_files(store) == []
     store.collect()
-    assert blobs(store) == {digest.partition(":")[2] for image in store.images() for digest in image.digests}
+    needed = {digest for image in store.images() for digest in image.digests if not store.is_built(digest)}
+    assert blobs(store) == {digest.partition(":")[2] for digest in needed}
 
 
 def test_clusters_of_a_user_share_one_store_and_another_data_directory_has_its_own(

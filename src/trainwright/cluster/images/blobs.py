@@ -189,8 +189,13 @@ class BlobWriter:
             raise disk_error(self._store.directory, error) from error
 
 
+def is_full(error: OSError) -> bool:
+    """True if the disk or the user's quota is full."""
+    return error.errno in (errno.ENOSPC, errno.EDQUOT)
+
+
 def disk_error(directory: Path, error: OSError) -> StoreError:
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+    if is_full(error):
         return StoreError(f"no space left in {directory}: free some, for example with `trainwright image prune`")
     return StoreError(f"cannot write to {directory}: {error.strerror or error}")
 

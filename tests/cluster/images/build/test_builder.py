@@ -8,13 +8,16 @@ import stat
 import tarfile
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.cluster.images.build.conftest import BASE, Build
+from tests.support.cluster.disks import small_disk
 from trainwright.cluster.images.layers.built import BuiltLayers
 from trainwright.cluster.images.reference import ImageReference
+from trainwright.cluster.images.store import ImageStore
 
 
 def test_steps_are_printed_as_docker_does(build: Build) -> None:
@@ -330,6 +333,8 @@ class _Files(http.server.BaseHTTPRequestHandler):
             self.send_error(404)
             return
         self.send_response(200)
+        if self.path.startswith("/cut"):
+            self.send_header("Content-Length", "100")
         self.send_header("Last-Modified", "Mon, 01 Jan 2024 00:00:00 GMT")
         self.end_headers()
         self.wfile.write(b"content")
@@ -359,6 +364,24 @@ def test_add_reads_addresses(build: Build, server: str) -> None:
         f"FROM {BASE}\nADD --checksum=sha256:{'0' * 64} {server}/a /a\n"
     )
     assert "the server answered 404" in build.failure(f"FROM {BASE}\nADD {server}/missing /a\n")
+    assert "/cut: the server sent 7 of 100 bytes" in build.failure(f"FROM {BASE}\nADD {server}/cut /a\n")
+    refused = build.failure(f"FROM {BASE}\nADD http://127.0.0.1:9/a /a\n")
+    assert refused.endswith("cannot read http://127.0.0.1:9/a: Connection refused")
+
+
+def test_a_full_disk_is_named_and_leaves_nothing(build: Build, tmp_path: Path) -> None:
+    build.write("large", os.urandom(20 << 20))
+    with small_disk(tmp_path / "disk") as disk:
+        store = ImageStore(disk / "images")
+
+        for line in ("COPY large /large", "ADD . /all/"):
+            message = replace(build, store=store).failure(f"FROM scratch\n{line}\n")
+
+            assert (
+                f"no space left in {store.directory}: free some, for example with `trainwright image prune`" in message
+            )
+        assert list((store.directory / "tmp").iterdir()) == []
+        assert list(store.layers.iterdir()) == []
 
 
 def test_mounts_of_run_leave_nothing_in_the_image(build: Build) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 
+from trainwright.cluster.images.blobs import disk_error, is_full
 from trainwright.cluster.images.build.bases import Bases, here_name
 from trainwright.cluster.images.build.cache import BuildCache, CacheEntry, cache_key
 from trainwright.cluster.images.build.configuration import Configurator, absolute_path, environment, shell_of
@@ -170,6 +171,8 @@ class Builder:
             except (BuildError, ExpansionError, PatternError) as error:
                 raise _at(self._options, instruction, str(error)) from error
             except OSError as error:
+                if is_full(error):
+                    raise disk_error(self._store.directory, error) from error
                 named = f": {error.filename}" if error.filename else ""
                 raise _at(self._options, instruction, f"{error.strerror or error}{named}") from error
             self._progress.made(state.short_id)

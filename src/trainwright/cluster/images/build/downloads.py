@@ -5,6 +5,7 @@ import os
 import posixpath
 from dataclasses import dataclass
 
+from trainwright.cluster.images.blobs import is_full
 from trainwright.cluster.images.build.errors import BuildError
 
 _TIMEOUT = 60.0
@@ -32,7 +33,8 @@ def is_git(source: str) -> bool:
 
 def download(address: str, path: str, checksum: str) -> Download:
     """`checksum` is what the content must have, as ALGORITHM:HEX; empty for any content."""
-    import urllib.error  # most builds download nothing
+    import http.client  # most builds download nothing
+    import urllib.error
     import urllib.parse
     import urllib.request
 
@@ -44,17 +46,25 @@ def download(address: str, path: str, checksum: str) -> Download:
     try:
         with urllib.request.urlopen(address, timeout=_TIMEOUT) as answer:  # noqa: S310 - the caller checks the scheme
             modified = answer.headers.get("Last-Modified")
+            size, length = 0, answer.headers.get("Content-Length", "")
             with open(path, "xb") as file:
                 while data := answer.read(_CHUNK):
                     file.write(data)
+                    size += len(data)
                     found.update(data)
                     if checked is not found:
                         checked.update(data)
+            if length.isdecimal() and size < int(length):  # http.client says nothing
+                raise BuildError(f"{address}: the server sent {size} of {length} bytes")
     except urllib.error.HTTPError as error:
         error.close()
         raise BuildError(f"{address}: the server answered {error.code} {error.reason}") from error
-    except (OSError, ValueError) as error:
-        raise BuildError(f"cannot read {address}: {getattr(error, 'reason', error)}") from error
+    except (OSError, ValueError, http.client.HTTPException) as error:
+        if isinstance(error, OSError) and is_full(error):
+            raise
+        cause = getattr(error, "reason", error)
+        text = cause.strerror if isinstance(cause, OSError) and cause.strerror else cause
+        raise BuildError(f"cannot read {address}: {text or type(cause).__name__}") from error
     if checksum and checked.hexdigest() != expected.lower():
         os.unlink(path)
         raise BuildError(f"{address}: its content has the checksum {algorithm}:{checked.hexdigest()}, not {checksum}")

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO
 
+from trainwright.cluster.images.blobs import disk_error, is_full
 from trainwright.cluster.images.build.accounts import Account, find_account
 from trainwright.cluster.images.build.configuration import DEFAULT_PATH, environment, shell_of
 from trainwright.cluster.images.build.copying import Attributes, Copier, CopyJob, make_directories
@@ -152,7 +153,7 @@ class Steps:
             except (BuildError, PatternError) as error:
                 message = str(error)
             except OSError as error:
-                message = _os_error(error, state)
+                message = _os_error(error, state, self._store.directory)
             except RecursionError:
                 message = "directories are nested too deeply"
             else:
@@ -263,6 +264,8 @@ class Steps:
         try:
             return self._built.add(layer)
         except OSError as error:
+            if is_full(error):
+                raise
             raise BuildError(f"cannot write the layer: {error.strerror or error}") from error
 
     @contextmanager
@@ -420,7 +423,9 @@ def _has_archive(file: BinaryIO) -> bool:
     return True
 
 
-def _os_error(error: OSError, state: BuildState) -> str:
+def _os_error(error: OSError, state: BuildState, directory: Path) -> str:
+    if is_full(error):
+        return str(disk_error(directory, error))
     where = f": {error.filename}" if error.filename else ""
     hint = ""
     if isinstance(error, PermissionError) and state.uses_host_files:
