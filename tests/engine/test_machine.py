@@ -476,12 +476,11 @@ class EngineMachine(RuleBasedStateMachine):
     def _check_files_of_mpirun(self, name: str) -> None:
         """The launcher may exec in all workers, and the files that it reads name them in the order of their indexes."""
         desired = sorted(_desired(self.world.jobs[name]) - {f"{name}-launcher"})
-        running = [pod for pod in desired if self._is_running(pod)]
-        starting = not self._is_running(f"{name}-launcher") and running != desired
+        starting = not self._is_running(f"{name}-launcher")
+        present = [pod for pod in desired if starting or self._is_running(pod)]
         files = self.world.extras[f"ConfigMap {name}-config"]["data"]
         assert files["hostfile"].split("\n")[:-1] == [f"{pod} slots=1" for pod in desired]
-        listed = files["discover_hosts.sh"].split("\n")[1:]
-        assert listed == ([] if starting else [f"echo {pod}:1" for pod in running])
+        assert files["discover_hosts.sh"].split("\n")[1:] == [f"echo {pod}:1" for pod in present]
         _, *exec_rules = self.world.extras[f"Role {name}-launcher"]["rules"]
         assert [rule["resourceNames"] for rule in exec_rules] == ([desired] if desired else [])
         assert {f"ServiceAccount {name}-launcher", f"RoleBinding {name}-launcher"} <= self.world.extras.keys()

@@ -18,10 +18,12 @@ from tests.support.engine.planning import (
     standing_events,
     states,
 )
-from tests.support.objects.jobs import JobBuilder, PodBuilder, stored, template
+from tests.support.objects.jobs import NOW, JobBuilder, PodBuilder, stored, template
 from trainwright.api.admission import review
+from trainwright.api.errors import InvalidJob
+from trainwright.api.job import read_job, salvage_job
 from trainwright.api.kinds.mpi import MPI
-from trainwright.engine import EMBEDDED, Plan, Settings
+from trainwright.engine import EMBEDDED, Observed, Plan, Settings, plan
 from trainwright.engine.plan import PODS_WAVE
 from trainwright.engine.settings import KubectlDelivery
 from trainwright.objects import Object
@@ -73,7 +75,7 @@ def test_files_of_mpirun() -> None:
     assert config(decide(job().spec(slotsPerWorker=4))) == {
         "hostfile": "digits-worker-0 slots=4\ndigits-worker-1 slots=4\n",
         "kubexec.sh": '#!/bin/sh\nset -x\nPOD_NAME=$1\nshift\n/opt/kube/kubectl exec ${POD_NAME} -- /bin/sh -c "$*"',
-        "discover_hosts.sh": "#!/bin/sh",
+        "discover_hosts.sh": "#!/bin/sh\necho digits-worker-0:4\necho digits-worker-1:4",
     }
 
 
@@ -88,7 +90,7 @@ def test_main_container_is_the_one_that_kubexec_enters() -> None:
 def test_a_launcher_with_gpus_is_a_host_too(resource: str, is_gpu: bool) -> None:
     made = decide(job(launcher=template(name="main", resources={"limits": {resource: 1}})))
     assert config(made)["hostfile"].startswith("digits-launcher slots=1\n") is is_gpu
-    assert config(made)["discover_hosts.sh"].endswith("\necho digits-launcher:1\n") is is_gpu
+    assert config(made)["discover_hosts.sh"].startswith("#!/bin/sh\necho digits-launcher:1\n\necho ") is is_gpu
     names = dict(env(child(made, "digits-launcher")))
     assert ("NVIDIA_VISIBLE_DEVICES" not in names) is is_gpu
 
@@ -299,23 +301,31 @@ def test_discover_hosts_follows_the_running_workers_in_order_of_their_index() ->
     assert update.body["data"]["discover_hosts.sh"] == "#!/bin/sh\necho digits-worker-2:1\necho digits-worker-10:1"
 
 
-def test_discover_hosts_is_not_written_while_workers_start() -> None:
+def test_discover_hosts_names_the_workers_for_which_the_launcher_waits() -> None:
+    """They run when it starts, so it is not written again."""
     builder, extras = running_job(2)
-    assert decide(builder, launcher(), worker(0).running(), worker(1), extras=extras).replaces == ()
-    made = decide(builder, launcher(), worker(0).running(), worker(1).running(), extras=extras)
-    assert made.replaces[0].body["data"]["discover_hosts.sh"] == (
-        "#!/bin/sh\necho digits-worker-0:1\necho digits-worker-1:1"
-    )
+    for pods in (
+        [launcher(), worker(0).running(), worker(1)],
+        [launcher(), worker(0).running(), worker(1).running()],
+        [launcher().running(), worker(0).running(), worker(1).running()],
+    ):
+        assert decide(builder, *pods, extras=extras).replaces == ()
+    made = decide(builder, launcher().running(), worker(0), worker(1).running(), extras=extras)
+    assert made.replaces[0].body["data"]["discover_hosts.sh"] == "#!/bin/sh\necho digits-worker-1:1"
 
 
-def test_scaling_changes_hostfile_role_and_pods() -> None:
+@pytest.mark.parametrize("workers", [0, 1, 12])
+def test_scaling_changes_hostfile_role_and_pods(workers: int) -> None:
     builder, extras = running_job(2)
-    builder.workers(1)
+    builder.workers(workers)
     made = decide(builder, launcher().running(), worker(0).running(), worker(1).running(), extras=extras)
-    assert deleted(made) == ["digits-worker-1"]
+    names = [f"digits-worker-{index}" for index in range(workers)]
+    assert deleted(made) == ["digits-worker-0", "digits-worker-1"][workers:]
+    assert created(made) == names[2:]
     config, role = made.replaces
-    assert config.body["data"]["hostfile"] == "digits-worker-0 slots=1\n"
-    assert role.body["rules"][1]["resourceNames"] == ["digits-worker-0"]
+    assert config.body["data"]["hostfile"] == "".join(f"{name} slots=1\n" for name in names)
+    _, *exec_rules = role.body["rules"]
+    assert [rule["resourceNames"] for rule in exec_rules] == ([names] if names else [])
 
 
 def test_the_launcher_decides() -> None:
@@ -343,7 +353,7 @@ def test_a_failed_pod_fails_the_job_with_one_prefix_in_the_reason(role: str) -> 
     assert conditions(made)[-1] == ("Failed", "True", "MPIJobFailed", message)
 
 
-@pytest.mark.parametrize("policy", ["OnFailure", "ExitCode"])
+@pytest.mark.parametrize("policy", ["OnFailure", "Always", "ExitCode"])
 def test_restart_policies_replace_failed_pods(policy: str) -> None:
     builder = job(1, policy=policy).run_policy(backoffLimit=2)
     extras = extras_of(decide(builder))
@@ -358,6 +368,17 @@ def test_restart_policies_replace_failed_pods(policy: str) -> None:
         "MPIJobFailed",
         "Job digits has failed because it has reached the specified backoff limit",
     )
+
+
+@pytest.mark.parametrize("policy", ["OnFailure", "Always", "ExitCode"])
+def test_evicted_workers_are_replaced_and_not_counted(policy: str) -> None:
+    builder = job(1, policy=policy).run_policy(backoffLimit=1)
+    evicted = worker().failed(None).reason("Evicted")
+    made = decide(builder, launcher().running(), evicted, extras=extras_of(decide(builder)))
+    assert deleted(made) == ["digits-worker-0"]
+    assert states(made)[-1] == ("Restarting", "True")
+    assert made.status is not None
+    assert "restarts" not in made.status
 
 
 def test_evicted_workers_are_named() -> None:
@@ -406,6 +427,22 @@ def test_a_launcher_may_leave_out_its_number() -> None:
 )
 def test_invalid_fields_are_rejected_by_name(change: Object, message: str) -> None:
     assert review(MPI, job().spec(**change).raw()).message == message
+
+
+def test_an_invalid_job_fails_once_with_the_field() -> None:
+    raw = job().spec(mainContainer="other").raw()
+    with pytest.raises(InvalidJob) as invalid:
+        read_job(raw)
+    made = plan(salvage_job(raw, MPI, invalid.value), Observed(), Settings(), NOW)
+    message = (
+        'MPIJob failed validation because spec.mainContainer: Invalid value: "other": '
+        "must be a container of Worker: main"
+    )
+    assert conditions(made)[-1] == ("Failed", "True", "MPIJobFailedValidation", message)
+    assert events(made) == [("Warning", "MPIJobFailedValidation", message)]
+    assert made.creates == ()
+    again = salvage_job({**raw, "status": made.status}, MPI, invalid.value)
+    assert plan(again, Observed(), Settings(), NOW).empty
 
 
 def test_a_job_without_launcher_is_rejected() -> None:

@@ -4,6 +4,7 @@ Names, paths and scripts are upstream's: horovodrun recognizes a job by the path
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 
 from trainwright.api.defaults import main_container
 from trainwright.api.job import Job
@@ -79,25 +80,16 @@ class MPI(Framework):
     extra_resources: tuple[ExtraResource, ...] = (CONFIG_MAP, SERVICE_ACCOUNT, ROLE, ROLE_BINDING)
 
     def extra_objects(self, job: Job, states: Mapping[str, RoleState]) -> Iterable[ExtraObject]:
-        name, account = _launcher(job), _service_account(job)
-        field = f"spec.{job.kind.replicas_field}[Launcher]"
-        labels = {"app": job.name}
-        yield ExtraObject(
-            of=CONFIG_MAP,
-            name=f"{job.name}-config",
-            content={"data": _config(job, states)},
-            job_field=field,
-            labels=labels,
-        )
-        yield ExtraObject(
-            of=SERVICE_ACCOUNT, name=account, content={}, job_field=field, labels=labels, shared=account != name
-        )
-        yield ExtraObject(of=ROLE, name=name, content={"rules": _rules(job)}, job_field=field, labels=labels)
+        launcher, account = _launcher_name(job), _service_account(job)
         binding = {
-            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": launcher},
             "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": job.namespace}],
         }
-        yield ExtraObject(of=ROLE_BINDING, name=name, content=binding, job_field=field, labels=labels)
+        extra = partial(ExtraObject, job_field=f"spec.{job.kind.replicas_field}[Launcher]", labels={"app": job.name})
+        yield extra(of=CONFIG_MAP, name=f"{job.name}-config", content={"data": _config(job, states)})
+        yield extra(of=SERVICE_ACCOUNT, name=account, content={}, shared=account != launcher)
+        yield extra(of=ROLE, name=launcher, content={"rules": _rules(job)})
+        yield extra(of=ROLE_BINDING, name=launcher, content=binding)
 
     def pod_shapes(self, job: Job, addresses: Addresses, settings: Settings) -> Callable[[Rank], PodShape]:
         worker = PodShape(
@@ -114,7 +106,7 @@ class MPI(Framework):
                 _config_volume(job, {"kubexec.sh": 0o555, "hostfile": 0o444, "discover_hosts.sh": 0o555}),
             ],
             init_containers=[_kubectl_delivery(job, settings.kubectl_delivery)],
-            service_account=_launcher(job),
+            service_account=_launcher_name(job),
         )
         return lambda rank: launcher if rank == LAUNCHER else worker
 
@@ -130,14 +122,14 @@ class MPI(Framework):
         return super().failure_text(job, role, failed)
 
 
-def _launcher(job: Job) -> str:
+def _launcher_name(job: Job) -> str:
     """The name of the launcher's pod, ServiceAccount, Role and RoleBinding."""
     return job.child_name("Launcher", 0)
 
 
 def _service_account(job: Job) -> str:
     spec = job.replicas["Launcher"].template["spec"]
-    return str(spec.get("serviceAccountName") or spec.get("serviceAccount") or _launcher(job))
+    return str(spec.get("serviceAccountName") or spec.get("serviceAccount") or _launcher_name(job))
 
 
 def _workers(job: Job) -> int:
@@ -152,8 +144,8 @@ def _slots(job: Job) -> int:
     return job.own_fields(MPIFields).slots_per_worker or 1
 
 
-def _has_gpus(job: Job) -> bool:
-    """Whether the launcher has GPUs: then it computes as the workers do."""
+def _launcher_has_gpus(job: Job) -> bool:
+    """Such a launcher computes as the workers do."""
     containers: list[Object] = job.replicas["Launcher"].template["spec"]["containers"]
     limits = [name for one in containers for name in (one.get("resources") or {}).get("limits") or {}]
     return any("gpu" in name for name in limits)
@@ -161,26 +153,37 @@ def _has_gpus(job: Job) -> bool:
 
 def _config(job: Job, states: Mapping[str, RoleState]) -> dict[str, str]:
     """The files in /etc/mpi."""
-    slots = _slots(job)
-    launcher = [_launcher(job)] if _has_gpus(job) else []
-    hosts = [*launcher, *_worker_names(job)]
-    # The empty line is upstream's.
-    found = [*(f"echo {host}:{slots}\n" for host in launcher)]
-    found += [f"echo {host}:{slots}" for host in _running_workers(job, states)]
     return {
-        "hostfile": "".join(f"{host} slots={slots}\n" for host in hosts),
+        "hostfile": _hostfile(job),
         "kubexec.sh": _kubexec(job),
-        "discover_hosts.sh": "\n".join(["#!/bin/sh", *found]),
+        "discover_hosts.sh": _discover_hosts(job, _present_workers(job, states)),
     }
 
 
-def _running_workers(job: Job, states: Mapping[str, RoleState]) -> list[str]:
-    """The workers that run, for elastic Horovod. None while some of them start and nothing reads the list yet: it would
-    be written again for every one of them."""
-    running = sorted(states["Worker"].active) if "Worker" in states else []
-    if not states["Launcher"].active and len(running) < _workers(job):
-        return []
-    return [job.child_name("Worker", index) for index in running]
+def _hostfile(job: Job) -> str:
+    launcher = [_launcher_name(job)] if _launcher_has_gpus(job) else []
+    slots = _slots(job)
+    return "".join(f"{host} slots={slots}\n" for host in [*launcher, *_worker_names(job)])
+
+
+def _discover_hosts(job: Job, workers: Sequence[str]) -> str:
+    """The script that horovodrun calls to find the present hosts."""
+    slots = _slots(job)
+    lines = ["#!/bin/sh"]
+    if _launcher_has_gpus(job):
+        lines += [f"echo {_launcher_name(job)}:{slots}", ""]  # the empty line is upstream's
+    lines += [f"echo {worker}:{slots}" for worker in workers]
+    return "\n".join(lines)
+
+
+def _present_workers(job: Job, states: Mapping[str, RoleState]) -> list[str]:
+    """The workers that run, in the order of their indexes; until the launcher runs, all for which it waits.
+
+    So the list is right when the launcher starts, and is not written for every worker that does. A change would reach
+    the launcher's files up to a minute later."""
+    if not states["Launcher"].active:
+        return _worker_names(job)
+    return [job.child_name("Worker", index) for index in sorted(states["Worker"].active)] if "Worker" in states else []
 
 
 def _kubexec(job: Job) -> str:
@@ -202,7 +205,7 @@ def _launcher_env(job: Job) -> list[Object]:
     main = main_container(replica.template["spec"]["containers"], replica.container)
     own = {variable.get("name") for variable in main.get("env") or []}
     env = {"OMPI_MCA_plm_rsh_agent": _KUBEXEC, "OMPI_MCA_orte_default_hostfile": _HOSTFILE}
-    if not _has_gpus(job):  # some container runtimes show a container all GPUs unless these are empty
+    if not _launcher_has_gpus(job):  # some container runtimes show a container all GPUs unless these are empty
         env |= {"NVIDIA_VISIBLE_DEVICES": "", "NVIDIA_DRIVER_CAPABILITIES": ""}
     defaults = {
         "I_MPI_HYDRA_BOOTSTRAP": "rsh",
