@@ -13,6 +13,7 @@ from tests.support.objects.junk import hostile, jobs, junk, nested, of_any_kind,
 from trainwright.api.errors import InvalidJob
 from trainwright.api.job import read_job, salvage_job
 from trainwright.api.kinds import PYTORCH, Kind, Role
+from trainwright.api.kinds.mpi import MPI
 from trainwright.api.validation import validate
 from trainwright.objects import Object
 from trainwright.objects.field_errors import ErrorType
@@ -23,7 +24,7 @@ CONTAINERS = f"{MASTER}.template.spec.containers"
 
 
 def errors(builder: JobBuilder) -> list[str]:
-    return [str(error) for error in validate(builder.raw(), PYTORCH)]
+    return [str(error) for error in validate(builder.raw(), builder.kind)]
 
 
 def test_a_usual_job_is_accepted() -> None:
@@ -271,6 +272,11 @@ def test_longest_name_of_all_children_counts() -> None:
     (error,) = validate(raw, kind)
     child = "x" * 54 + "-alligator-0"
     assert f"must be no more than 51 characters: pod and service {child} would have 66" in error.detail
+
+
+def test_pods_without_service_need_a_hostname_of_63_characters() -> None:
+    (error,) = errors(JobBuilder("x" * 55, kind=MPI).replica("Launcher"))
+    assert f"must be no more than 54 characters: pod {'x' * 55}-launcher would have 64" in error
 
 
 def test_a_name_of_63_characters_leaves_no_room_for_children() -> None:

@@ -170,21 +170,22 @@ def _number_in_range(replica: ReplicaSpec, path: str) -> Iterator[FieldError]:
 
 
 def _child_names(manifest: Manifest, replicas: ReplicaSpecs, kind: Kind) -> Iterator[FieldError]:
-    """Pods and Services are named after the job, and the name of a Service has at most 63 characters."""
+    """Pods and Services are named after the job. The name of a Service has at most 63 characters, and so has the
+    hostname of a pod: the kubelet would cut the index from it."""
     name = manifest.metadata.name
     if len(name) > _MAX_NAME:
         return
-    children = [
-        role.child_name(name, max(replica.replicas or 1, 1) - 1)
+    children = {
+        role.child_name(name, max(replica.replicas or 1, 1) - 1): "pod and service" if role.has_service else "pod"
         for key, replica in replicas.items()
         if (role := kind.role(key))
-    ]
+    }
     longest = max(children, key=len, default="")
     if len(longest) > _MAX_NAME:
         room = _MAX_NAME - (len(longest) - len(name))
         yield invalid(
             "metadata.name",
             name,
-            f"must be no more than {room} characters: pod and service {longest} would have {len(longest)}, "
+            f"must be no more than {room} characters: {children[longest]} {longest} would have {len(longest)}, "
             f"and the maximum is {_MAX_NAME}",
         )

@@ -106,6 +106,10 @@ def _of_mpi(explanations: Iterable[Explanation]) -> tuple[Explanation, ...]:
 MPI_DIVERGENCES = (
     Divergence("Failed pods of an MPIJob are never replaced", _leaves_failed_pods),
     Divergence("Roles of an MPIJob in another letter case are invalid", _rejects_letter_case),
+    Divergence(
+        "Names of an MPIJob's pods may exceed 63 characters",
+        lambda of: of.case.kind.name == "MPIJob" and of.failed(of.ours, "and the maximum is 63") and of.go.pods,
+    ),
 )
 
 MPI_EXPLANATIONS = _of_mpi(
@@ -137,6 +141,10 @@ MPI_EXPLANATIONS = _of_mpi(
             ),
         ),
         Explanation("The events about pods of an MPIJob", _creation_event),
+        Explanation(
+            "The exit codes of an MPIJob's pods are not recorded",
+            lambda found, _: not found.go and _is_event(found, "ExitedWithCode"),
+        ),
         Explanation(
             "A child that the cache does not show yet is created a second time", _created_twice, sometimes=True
         ),
