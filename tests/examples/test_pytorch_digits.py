@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from tests.support.cluster.controlplane import free_ports
 from tests.support.cluster.embedded_cluster import up_command
 from tests.support.commands.trainwright import trainwright
 from trainwright.api.job import read_job
@@ -28,22 +27,6 @@ def test_the_manifest_is_valid_for_any_cluster() -> None:
     # Only one pod mounts it, so ReadWriteOnce is enough on any number of nodes.
     assert "volumes" in job.replicas["Master"].template["spec"]
     assert "volumes" not in job.replicas["Worker"].template["spec"]
-
-
-@pytest.mark.torch
-@pytest.mark.timeout(300)
-def test_three_processes_learn_the_digits(tmp_path: Path) -> None:
-    [port] = free_ports(1)
-    ranks = [_start(tmp_path, rank=rank, world=3, port=port) for rank in range(3)]
-    outputs = [process.communicate()[0] for process in ranks]
-    assert [process.returncode for process in ranks] == [0, 0, 0], outputs
-    log = outputs[0].splitlines()
-    assert log[0] == "Rank 0 of 3: distributed PyTorch with gloo backend"
-    assert len([line for line in log if LOSS_LINE.fullmatch(line)]) >= 8
-    assert _accuracies(outputs[0])[-1] >= 0.95
-    assert outputs[1].splitlines() == ["Rank 1 of 3: distributed PyTorch with gloo backend"]
-    assert [file.name for file in tmp_path.iterdir()] == ["digits.pt"]
-    assert not any(name.startswith("module.") for name in _weights(tmp_path))
 
 
 @pytest.mark.torch
@@ -74,18 +57,29 @@ def test_an_interrupted_training_resumes_and_a_finished_one_starts_again(tmp_pat
 
 @pytest.mark.torch
 @pytest.mark.timeout(300)
-def test_the_manifest_trains_without_any_sandbox(tmp_path: Path) -> None:
+def test_three_processes_learn_the_digits_without_any_sandbox(tmp_path: Path) -> None:
     with up_command(tmp_path, "--sandbox", "plain") as up:
         data = ["--data-dir", str(up.data.path)]
         answer = trainwright("run", *data, str(EXAMPLE), environment=up.environment, seconds=240)
+
         assert answer.code == 0, answer.all
-        assert _accuracies(answer.out.replace("[master-0] ", ""))[-1] >= 0.95
+        printed = {rank: _lines(answer.out, rank) for rank in ("master-0", "worker-0", "worker-1")}
+        assert printed["master-0"][0] == "Rank 0 of 3: distributed PyTorch with gloo backend"
+        assert printed["worker-0"] == ["Rank 1 of 3: distributed PyTorch with gloo backend"]
+        assert len([line for line in printed["master-0"] if LOSS_LINE.fullmatch(line)]) >= 8
+        assert _accuracies("\n".join(printed["master-0"]))[-1] >= 0.95
         [volume] = re.findall(r"^Volume digits \(mounted at /models\): (.+)$", answer.out, re.MULTILINE)
-        assert Path(volume, "digits.pt").stat().st_size > 100_000
+        assert [file.name for file in Path(volume).iterdir()] == ["digits.pt"]
+        assert not any(name.startswith("module.") for name in _weights(Path(volume)))
 
 
-def _start(directory: Path, *arguments: str, rank: int = 0, world: int = 1, port: int = 0) -> "subprocess.Popen[str]":
-    environment = {"RANK": str(rank), "WORLD_SIZE": str(world), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+def _lines(output: str, rank: str) -> list[str]:
+    """What one rank has printed, without its label."""
+    return re.findall(rf"^\[{rank}\] (.*)$", output, re.MULTILINE)
+
+
+def _start(directory: Path, *arguments: str) -> "subprocess.Popen[str]":
+    environment = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
     return subprocess.Popen(
         [sys.executable, str(EXAMPLE / "train.py"), "--model-dir", str(directory), *arguments],
         env=environment,
