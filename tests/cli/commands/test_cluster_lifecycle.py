@@ -6,8 +6,8 @@ import signal
 import socket
 import stat
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -15,12 +15,17 @@ import pytest
 import yaml
 
 from tests.support.cluster.embedded_cluster import UpCommand, up_command
+from tests.support.cluster.supervised_pods import end_supervisors
 from tests.support.commands.trainwright import Result, command_line, trainwright
 from tests.support.images.builder import add_image
 from tests.support.objects.shell_jobs import shell_job, write_manifest
+from tests.support.waiting import wait_until
 from trainwright import __version__
 from trainwright.cluster.datadir import DataDir
 from trainwright.cluster.images.store import ImageStore
+from trainwright.kube.client.kubeconfig import load_kubeconfig
+from trainwright.kube.client.sync_client import SyncClient
+from trainwright.objects.resources import PODS
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -37,12 +42,20 @@ class User:
         words = (command, "--data-dir", str(self.data.path), *arguments)
         return trainwright(*words, environment=self.environment)
 
+    def pods(self) -> Counter[str]:
+        """How many pods are in each phase."""
+        with SyncClient(load_kubeconfig(self.data.kubeconfig)) as client:
+            pods = client.list(PODS, namespace="default").items
+        return Counter((pod.get("status") or {}).get("phase", "Pending") for pod in pods)
+
 
 @pytest.fixture
 def user(tmp_path: Path) -> Iterator[User]:
     user = User(tmp_path)
     yield user
-    user.call("down")
+    if (record := user.data.running()) is not None:
+        os.kill(record.pid, signal.SIGKILL)
+    end_supervisors(user.data.node)
 
 
 @contextlib.contextmanager
@@ -62,7 +75,7 @@ def taken_port() -> Iterator[int]:
 def test_up_prints_the_settings_and_keeps_the_current_context(user: User) -> None:
     user.kubeconfig.write_text(yaml.safe_dump({"apiVersion": "v1", "kind": "Config", "current-context": "work"}))
     with running(user) as up:
-        _wait_until(lambda: "Stop:  Ctrl-C" in up.log.read_text())
+        wait_until(lambda: "Stop:  Ctrl-C" in up.log.read_text())
         banner = up.log.read_text()
         for part in (up.record.server, up.record.sandbox, up.record.python, str(user.data.path)):
             assert part in banner
@@ -99,7 +112,8 @@ def test_ctrl_c_leaves_pods_running_and_down_stops_them(user: User, tmp_path: Pa
     with running(user) as up:
         started = user.call("run", "--no-follow", write_manifest(tmp_path, job))
         assert started.code == 0, started.all
-        _wait_until(lambda: "1 Running" in user.call("status").out)
+        wait_until(lambda: user.pods() == {"Running": 1})
+        assert "1 Running" in user.call("status").out
         output = up.stop()
         assert up.process.returncode == 0, output
         assert "Stopped; 1 pod keeps running: `trainwright up` adopts it, `trainwright down` stops it" in output
@@ -143,14 +157,14 @@ def test_a_checkpoint_written_on_sigterm_is_there_after_down_and_the_job_continu
     job = shell_job("trains", "exec python3 train.py >> log", "exec sleep 600", workers=2, policy="OnFailure")
     assert user.call("up", "--detach", "--sandbox", sandbox).code == 0
     assert user.call("run", "--no-follow", write_manifest(tmp_path, job)).code == 0
-    _wait_until(lambda: (tmp_path / "log").exists() and "step 3" in (tmp_path / "log").read_text())
-    _wait_until(lambda: "3 Running" in user.call("status").out)
+    wait_until(lambda: (tmp_path / "log").exists() and "step 3" in (tmp_path / "log").read_text())
+    wait_until(lambda: user.pods() == {"Running": 3})
     down = user.call("down")
     assert down.out == "Stopped the cluster; stopped 3 pods\n", down.all
     assert (tmp_path / "checkpoint").read_text() == "3"
 
     assert user.call("up", "--detach", "--sandbox", sandbox).code == 0
-    _wait_until(lambda: "1 Succeeded" in user.call("status").out)
+    wait_until(lambda: user.pods()["Succeeded"] == 1)
     assert (tmp_path / "log").read_text().splitlines() == [
         *("start at step 0", "step 1", "step 2", "step 3", "saved step 3"),
         *("start at step 3", "step 4", "step 5", "trained"),
@@ -166,11 +180,11 @@ def test_down_and_up_three_times_does_not_reach_the_backoff_limit(user: User, tm
     flags: tuple[str, ...]
     for number, flags in enumerate(((), ("--now",), ()), start=1):
         _wait_for_text(starts, "start\n" * number)
-        _wait_until(lambda: "1 Running" in user.call("status").out)
+        wait_until(lambda: user.pods() == {"Running": 1})
         assert user.call("down", *flags).code == 0
         assert user.call("up", "--detach").code == 0
 
-    _wait_until(lambda: "1 Succeeded" in user.call("status").out)
+    wait_until(lambda: user.pods() == {"Succeeded": 1})
     assert starts.read_text() == "start\n" * 4
 
 
@@ -180,7 +194,7 @@ STUBBORN = "trap '' TERM; touch ready; while :; do sleep 0.1; done"
 def test_down_now_kills_pods_that_ignore_sigterm(user: User, tmp_path: Path) -> None:
     assert user.call("up", "--detach").code == 0
     user.call("run", "--no-follow", write_manifest(tmp_path, shell_job("stubborn", STUBBORN)))
-    _wait_until((tmp_path / "ready").exists)
+    wait_until((tmp_path / "ready").exists)
     down = user.call("down", "--now")
     assert down.out == "Stopped the cluster; killed 1 pod\n", down.all
     assert user.call("down", "--now", "--keep-pods").code == 1
@@ -189,7 +203,7 @@ def test_down_now_kills_pods_that_ignore_sigterm(user: User, tmp_path: Path) -> 
 def test_a_second_ctrl_c_kills_the_pods_and_the_first_says_so(user: User, tmp_path: Path) -> None:
     assert user.call("up", "--detach").code == 0
     user.call("run", "--no-follow", write_manifest(tmp_path, shell_job("stubborn", STUBBORN)))
-    _wait_until((tmp_path / "ready").exists)
+    wait_until((tmp_path / "ready").exists)
     words = command_line("down", "--data-dir", str(user.data.path))
     with subprocess.Popen(
         words, env=user.environment, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -209,11 +223,12 @@ def test_a_cluster_whose_data_directory_is_removed_stops_with_its_pods(user: Use
     program = ["sleep", f"8{os.getpid()}"]
     with running(user) as up:
         user.call("run", "--no-follow", write_manifest(tmp_path, shell_job("long", " ".join(program) + " & wait")))
-        _wait_until(lambda: _runs(program))
-        subprocess.run(["rm", "-rf", user.data.path], check=True)
-        _wait_until(lambda: up.process.poll() is not None)
+        wait_until(lambda: _runs(program))
+        # The cluster may create a file while `rm` empties its directory.
+        wait_until(lambda: subprocess.run(["rm", "-rf", user.data.path], check=False).returncode == 0)
+        wait_until(lambda: up.process.poll() is not None)
         assert up.process.returncode == 1
-        _wait_until(lambda: not _runs(program))
+        wait_until(lambda: not _runs(program))
 
 
 def test_a_cluster_that_lost_its_record_is_stopped_before_its_directory_is_deleted(user: User) -> None:
@@ -272,7 +287,7 @@ def test_an_ephemeral_cluster_leaves_nothing(user: User, tmp_path: Path) -> None
     assert started.code == 0, started.all
     assert f"{user.data.path}, deleted when the cluster stops" in started.out
     user.call("run", "--no-follow", write_manifest(tmp_path, shell_job("long", " ".join(program) + " & wait")))
-    _wait_until(lambda: _runs(program))
+    wait_until(lambda: _runs(program))
     down = user.call("down")
     assert down.out == f"Stopped the cluster; deleted {user.data.path}\n", down.all
     assert not user.data.path.exists()
@@ -297,7 +312,7 @@ def test_delete_kills_pods_and_deletes_their_files(user: User, tmp_path: Path) -
     program = ["sleep", f"7{os.getpid()}"]
     with running(user):
         user.call("run", "--no-follow", write_manifest(tmp_path, shell_job("long", " ".join(program) + " & wait")))
-        _wait_until(lambda: _runs(program))
+        wait_until(lambda: _runs(program))
         deleted = user.call("down", "--delete", "--yes")
     assert deleted.code == 0, deleted.all
     assert not user.data.path.exists()
@@ -377,14 +392,7 @@ def test_without_a_cluster_commands_say_how_to_start_one(user: User) -> None:
 
 
 def _wait_for_text(file: Path, text: str) -> None:
-    _wait_until(lambda: file.exists() and file.read_text() == text)
-
-
-def _wait_until(done: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
-    while not done():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    wait_until(lambda: file.exists() and file.read_text() == text)
 
 
 def _runs(program: list[str]) -> bool:
