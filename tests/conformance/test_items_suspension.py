@@ -46,6 +46,7 @@ async def test_items_03_10_45_48_52_55_a_job_that_is_created_suspended(cluster: 
     assert "startTime" not in await jobs.status("job")
 
 
+@pytest.mark.thorough("TFJob", "XGBoostJob", "PaddleJob", "JAXJob", sample=2)
 @EVERY_KIND
 async def test_items_04_10_46_49_53_56_suspend_and_resume(cluster: ClusterHarness, kind: str) -> None:
     jobs, pods = cluster.of(KINDS[kind]), SHAPES[kind].pods

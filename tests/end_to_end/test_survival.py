@@ -1,4 +1,7 @@
-"""After `kill -9` of the cluster process its pods keep running, the next process adopts them, and the job succeeds."""
+"""After `kill -9` of the cluster process its pods keep running, the next process adopts them, and the job succeeds.
+
+`test_kills` shows with every change that pods notice nothing; here a real training is among them.
+"""
 
 from pathlib import Path
 
@@ -11,6 +14,7 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "pytorch-digits"
 PODS = ("pytorch-digits-master-0", "pytorch-digits-worker-0", "pytorch-digits-worker-1")
 
 
+@pytest.mark.thorough
 @pytest.mark.torch
 @pytest.mark.timeout(300)
 def test_a_training_job_survives_kill_9_of_the_cluster(tmp_path: Path, kubectl_binary: Path) -> None:

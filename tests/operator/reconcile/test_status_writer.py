@@ -80,6 +80,7 @@ def served(client: SyncClient, kind: Kind) -> bool:
 
 
 @pytest.mark.apiserver
+@pytest.mark.thorough("PyTorchJob-False", "TFJob-True")
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("known_beforehand", [True, False])
 async def test_pruned_fields_outlive_the_operator(
