@@ -13,6 +13,7 @@ import pytest
 
 from tests.support.cluster.supervised_pods import SupervisedPod, container, processes_with
 from tests.support.waiting import eventually, wait_until
+from trainwright.cluster.node.pod_processes import process_trees, running_containers
 from trainwright.cluster.node.pod_streams import AttachSession, ExecSession, NodeStreams
 from trainwright.cluster.node.supervisor.files import SESSION_SOCKET
 from trainwright.objects.kinds.pod_streams import StreamOptions, StreamUnavailable
@@ -159,6 +160,22 @@ async def test_command_ends_with_its_container(ground: Any) -> None:
         assert code == 137
         wait_until(lambda: not processes_with(marker))
         assert "running" in pod.container("other")["state"]
+
+
+async def test_command_is_among_the_processes_of_its_pod(ground: Any) -> None:
+    """mpirun starts its processes so: stacks and resource usage must have them."""
+    marker = f"{2000 + os.getpid()}.{time.monotonic_ns()}"
+    with ground.run(container(SLEEP), grace=0) as pod:
+        running = asyncio.create_task(run(pod, "sh", "-c", f"sleep {marker} & wait"))
+        await eventually(lambda: asyncio.to_thread(processes_with, marker), bool)
+        [main] = running_containers(pod.directory)
+        with_exec = process_trees([main.pid], with_exec=True)[main.pid]
+        without = process_trees([main.pid])[main.pid]
+        pod.stop()
+        await running
+
+    assert ("sleep", marker) in [one.command for one in with_exec]
+    assert [one.command for one in without] == [("sleep", "600")]
 
 
 async def test_command_ends_with_its_pod(ground: Any) -> None:

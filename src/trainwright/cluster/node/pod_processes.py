@@ -56,16 +56,35 @@ def running_containers(directory: Path) -> list[RunningContainer]:
     ]
 
 
-def process_trees(pids: Iterable[int]) -> dict[int, list[PodProcess]]:
-    """These processes, each with all its descendants, in the order of their pids. Reads /proc once."""
+def process_trees(pids: Iterable[int], *, with_exec: bool = False) -> dict[int, list[PodProcess]]:
+    """These processes, each with all its descendants, in the order of their pids. Reads /proc once.
+
+    `with_exec`: they are the main processes of containers, and the first one of a pod has what was started by exec too,
+    as mpirun starts its processes: other children of the pod's supervisor.
+    """
     children: dict[int, list[int]] = {}
+    parents: dict[int, int] = {}
     stats: dict[int, tuple[float, int, float]] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal() and (stat := _read_stat(int(entry.name))):
             parent, cpu, memory, ended = stat
             children.setdefault(parent, []).append(int(entry.name))
+            parents[int(entry.name)] = parent
             stats[int(entry.name)] = (cpu, memory, ended)
-    return {pid: [_process(one, *stats[one]) for one in sorted(_tree(pid, children)) if one in stats] for pid in pids}
+    main = list(pids)
+    roots = {pid: [pid] for pid in main}
+    for supervisor in dict.fromkeys(parents[pid] for pid in main if pid in parents):
+        if with_exec and _is_supervisor(supervisor):
+            first = next(pid for pid in main if parents.get(pid) == supervisor)
+            roots[first] += [pid for pid in children[supervisor] if pid not in roots]
+    trees = {pid: sorted(one for root in found for one in _tree(root, children)) for pid, found in roots.items()}
+    return {pid: [_process(one, *stats[one]) for one in tree if one in stats] for pid, tree in trees.items()}
+
+
+def _is_supervisor(pid: int) -> bool:
+    """False for the process that forks supervisors: its other children are other pods."""
+    words = _command(pid)
+    return any(one.endswith("/supervise.py") for one in words) and not any("--fork-server" in one for one in words)
 
 
 def _tree(pid: int, children: Mapping[int, list[int]]) -> list[int]:

@@ -63,7 +63,7 @@ def _sample(before: _Measurement, now: _Measurement) -> UsageSample:
 def _measure(node: Path, uids: list[str]) -> _Measurement:
     pids = {(uid, one.container): one.pid for uid in uids for one in running_containers(find_pod(node, uid))}
     moment = time.monotonic()
-    trees = process_trees(pids.values())
+    trees = process_trees(pids.values(), with_exec=True)
     return _Measurement(
         moment,
         _machine_cpu(),

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 MAX_ENTRIES = 20_000
 """How many files and directories of a layer are examined."""
 
-_NOISE_IN_TMP = ("matplotlib-", "pymp-", "torch-shm-dir-", "torchelastic_", "torchinductor_")
+_NOISE_IN_TMP = ("matplotlib-", "ompi.", "prte.", "pymp-", "torch-shm-dir-", "torchelastic_", "torchinductor_")
 _NOISE = ("/run/", "/var/", *(f"/tmp/{name}" for name in _NOISE_IN_TMP))  # noqa: S108 - compared, not used
 """Beginnings of paths to which libraries and the system write by themselves."""
 
