@@ -1,5 +1,5 @@
-"""A base image from Debian's packages, with its own Python: a job whose program is in the image alone, as root and as
-an ordinary user with subordinate ids."""
+"""A base image from Debian's packages, with its own Python and Open MPI: jobs whose programs are in the image alone, as
+root and as an ordinary user with subordinate ids."""
 
 import os
 import pwd
@@ -59,10 +59,30 @@ spec:
 """
 
 
+MPI_JOB = """
+apiVersion: kubeflow.org/v1
+kind: MPIJob
+metadata: {name: real-mpi}
+spec:
+  runPolicy: {cleanPodPolicy: Running}
+  mpiReplicaSpecs:
+    Launcher:
+      template:
+        spec:
+          containers:
+          - name: mpi
+            image: local.test/team/trainer:1
+            command: [mpirun, -n, "2", sh, -c, echo rank $OMPI_COMM_WORLD_RANK of $OMPI_COMM_WORLD_SIZE on $(hostname)]
+    Worker:
+      replicas: 2
+      template: {spec: {containers: [{name: mpi, image: "local.test/team/trainer:1"}]}}
+"""
+
+
 @pytest.fixture(scope="module")
 def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("base") / "base.tar"
-    command = ["mmdebstrap", "--variant=minbase", "--include=python3-minimal", "bookworm", str(path)]
+    command = ["mmdebstrap", "--variant=minbase", "--include=python3-minimal,openmpi-bin", "bookworm", str(path)]
     subprocess.run(command, check=True, capture_output=True)
     return path
 
@@ -103,13 +123,24 @@ def up(request: pytest.FixtureRequest, base: Path) -> Iterator[UpCommand]:
 
 
 def test_a_job_whose_program_is_in_the_image_alone(up: UpCommand) -> None:
-    manifest = up.data.path.parent / "job.yaml"
-    manifest.write_text(JOB.format(python=sys.executable, file=__file__))
+    output = run(up, JOB.format(python=sys.executable, file=__file__))
 
+    for rank in ("0", "1"):
+        assert f"rank {rank} of 2 user 65534 ['--epochs', '3'] /opt/work" in output
+    assert "Debian 12" in output
+
+
+def test_open_mpi_of_the_image_starts_a_process_in_each_worker(up: UpCommand) -> None:
+    output = run(up, MPI_JOB)
+
+    for rank in ("0", "1"):
+        assert f"rank {rank} of 2 on real-mpi-worker-{rank}\n" in output
+
+
+def run(up: UpCommand, job: str) -> str:
+    manifest = up.data.path.parent / "job.yaml"
+    manifest.write_text(job)
     command = [sys.executable, "-m", "trainwright", "run", str(manifest), "--data-dir", str(up.data.path)]
     answer = subprocess.run(command, capture_output=True, text=True, env={**up.environment}, check=False, timeout=120)
-
     assert answer.returncode == 0, answer.stdout + answer.stderr + up.log.read_text()[-3000:]
-    for rank in ("0", "1"):
-        assert f"rank {rank} of 2 user 65534 ['--epochs', '3'] /opt/work" in answer.stdout
-    assert "Debian 12" in answer.stdout
+    return answer.stdout

@@ -88,3 +88,34 @@ def test_exit_code_is_that_of_the_command(status: dict[str, object], code: int) 
 def test_a_command_that_cannot_be_run_is_the_servers_message() -> None:
     with pytest.raises(kubectl.KubectlError, match="no such container"):
         kubectl.exit_code(b'{"status": "Failure", "message": "no such container"}')
+
+
+def pod(name: str, ready: str = "True") -> dict[str, object]:
+    return {"metadata": {"name": name}, "status": {"conditions": [{"type": "Ready", "status": ready}]}}
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> kubectl.Cluster:
+    monkeypatch.setattr(kubectl, "SERVICE_ACCOUNT", str(tmp_path))
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "1")
+    for name in ("token", "namespace"):
+        (tmp_path / name).write_text(name)
+    return kubectl.Cluster({})
+
+
+def test_it_waits_until_all_pods_have_been_ready(cluster: kubectl.Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    events = iter([pod("other"), pod("a"), pod("b", "False"), pod("a", "False"), pod("b"), pod("unread")])
+    monkeypatch.setattr(kubectl, "watch", lambda *_: events)
+    assert kubectl.wait(cluster, ["pod/a", "pod/b"], {"for": "condition=Ready"}) == 0
+    assert next(events)["metadata"] == {"name": "unread"}
+
+
+def test_many_pods_that_are_not_ready_are_one_short_line(
+    cluster: kubectl.Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kubectl, "watch", lambda *_: iter([pod("w-0")]))
+    with pytest.raises(kubectl.KubectlError) as raised:
+        kubectl.wait(cluster, [f"pod/w-{number}" for number in range(1000)], {"for": "condition=Ready"})
+    assert str(raised.value).startswith("timed out waiting for the condition on pods/w-1, pods/w-10, ")
+    assert str(raised.value).endswith(", 994 more")
