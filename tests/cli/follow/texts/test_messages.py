@@ -315,3 +315,15 @@ def test_silent_ranks_are_named_with_the_command_that_shows_where_they_are() -> 
         "worker-1 prints nothing for 60s while other ranks do; to see where: trainwright stack digits -n team"
     ]
     assert silence_lines(new_state(), None, suggest=SUGGEST) == []
+
+
+def test_silence_after_an_exception_of_one_process_names_it() -> None:
+    state = new_state()
+    state.update_pod(PodBuilder("Worker", 1).running().raw())
+    state.add_line(run_of("worker-1"), "Traceback (most recent call last):", 1.0)
+    state.add_line(run_of("worker-1"), "ValueError: bad shard 7", 1.0)
+    silence = Silence(("master-0", "worker-1"), 31.0, everyone=True)
+    assert silence_lines(state, silence, suggest=SUGGEST)[1:] == ["  worker-1 has printed: ValueError: bad shard 7"]
+
+    state.update_pod(PodBuilder("Worker", 1).failed(1).raw())
+    assert silence_lines(state, silence, suggest=SUGGEST)[1:] == []

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 
+from trainwright.api.kinds.mpi import MPI
 from trainwright.cli.console import plain_text
 from trainwright.cli.follow.state.job_runs import RepeatedFailure
 from trainwright.cli.follow.state.job_state import JobState
@@ -63,9 +64,21 @@ def silence_lines(state: JobState, silence: Silence | None, *, suggest: Suggesti
     stack = suggest.command("stack", state)
     ranks = _some(silence.ranks)
     if silence.everyone:
-        return [f"no output for {seconds(silence.seconds)}; running: {ranks}; to see where they are: {stack}"]
+        line = f"no output for {seconds(silence.seconds)}; running: {ranks}; to see where they are: {stack}"
+        return [line, *_exception_lines(state)]
     verb = "print" if len(silence.ranks) > 1 else "prints"
     return [f"{ranks} {verb} nothing for {seconds(silence.seconds)} while other ranks do; to see where: {stack}"]
+
+
+def _exception_lines(state: JobState) -> list[str]:
+    """What a process printed that has failed but not ended: the others wait for it."""
+    found = state.diagnosis()
+    if found is None or found.exit_code is not None:
+        return []
+    lines = [f"  {found.rank or 'one of them'} has printed: {plain_text(found.summary)}"]
+    if state.kind is MPI:
+        lines.append("  `python -m mpi4py PROGRAM` ends all processes after an exception in one of them")
+    return lines
 
 
 # The end
