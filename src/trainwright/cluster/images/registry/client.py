@@ -4,7 +4,7 @@ import asyncio
 import os
 import ssl
 import urllib.request
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
@@ -229,6 +229,24 @@ class RegistryClient:
             except (aiohttp.ClientError, OSError, TimeoutError, ssl.SSLError):
                 continue
         return self.endpoint.schemes[-1]
+
+
+async def with_accepted_credential(
+    endpoint: Endpoint,
+    credentials: Iterable[Credential | None],
+    settings: RegistrySettings,
+    use: Callable[[RegistryClient], Awaitable[_T]],
+) -> _T:
+    """Calls `use` with one credential after the other until the registry accepts one; raises the first refusal."""
+    refusal: AccessDeniedError | None = None
+    for credential in credentials:
+        try:
+            async with RegistryClient(endpoint, credential, settings) as client:
+                return await use(client)
+        except AccessDeniedError as error:
+            refusal = refusal or error
+    assert refusal is not None  # noqa: S101 - there is a credential, or None for an anonymous request
+    raise refusal
 
 
 async def check_credential(server: str, credential: Credential, settings: RegistrySettings) -> None:

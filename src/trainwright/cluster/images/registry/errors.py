@@ -24,7 +24,7 @@ class CutConnectionError(UnreachableRegistryError):
 
 
 class AccessDeniedError(RegistryError):
-    """The registry wants other credentials, or does not allow this to anybody."""
+    """The registry wants other credentials, or does not allow this to any user."""
 
 
 class NotFoundError(RegistryError):

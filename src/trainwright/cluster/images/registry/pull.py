@@ -1,6 +1,7 @@
 """Pulling images: the manifest for the platform, then its blobs, several at a time, each verified by its digest."""
 
 import asyncio
+from contextlib import suppress
 
 from trainwright.cluster.images.formats import (
     CONFIGS,
@@ -17,7 +18,7 @@ from trainwright.cluster.images.formats import (
     digest_of,
 )
 from trainwright.cluster.images.reference import ImageReference
-from trainwright.cluster.images.registry.client import RegistryClient
+from trainwright.cluster.images.registry.client import RegistryClient, with_accepted_credential
 from trainwright.cluster.images.registry.credentials import Keyring, choices
 from trainwright.cluster.images.registry.errors import (
     AccessDeniedError,
@@ -48,23 +49,16 @@ async def pull_image(
     attempt until `collect`.
     """
     settings = settings or RegistrySettings()
-    failure: Exception | None = None
-    places = endpoints(reference.registry, settings, with_mirrors=True)
-    for endpoint in places:
-        # Credentials of a registry are not for its mirrors.
-        is_mirror = endpoint is not places[-1]
-        for credential in [None] if is_mirror else choices(credentials, reference):
-            try:
-                async with RegistryClient(endpoint, credential, settings) as client:
-                    puller = _Puller(client, store, reference, settings, progress)
-                    return await puller.pull(platform)
-            except AccessDeniedError as error:
-                failure = failure if isinstance(failure, AccessDeniedError) else error
-            except (RegistryError, FormatError):
-                if not is_mirror:
-                    raise
-    assert failure is not None  # noqa: S101 (the registry itself comes last and is never skipped)
-    raise failure
+
+    async def pull(client: RegistryClient) -> Image:
+        return await _Puller(client, store, reference, settings, progress).pull(platform)
+
+    *mirrors, registry = endpoints(reference.registry, settings, with_mirrors=True)
+    for mirror in mirrors:
+        with suppress(RegistryError, FormatError):
+            # Credentials of a registry are not for its mirrors.
+            return await with_accepted_credential(mirror, [None], settings, pull)
+    return await with_accepted_credential(registry, choices(credentials, reference), settings, pull)
 
 
 class _Puller:

@@ -13,7 +13,7 @@ import msgspec
 from trainwright.cluster.images.formats import OCI_LAYER_GZIP, OCI_MANIFEST, Descriptor, digest_of
 from trainwright.cluster.images.layers.built import BuiltLayers, damaged_layer, stream_command
 from trainwright.cluster.images.reference import ImageReference
-from trainwright.cluster.images.registry.client import Body, RegistryClient
+from trainwright.cluster.images.registry.client import Body, RegistryClient, with_accepted_credential
 from trainwright.cluster.images.registry.credentials import Keyring, choices
 from trainwright.cluster.images.registry.errors import (
     AccessDeniedError,
@@ -50,21 +50,20 @@ async def push_image(
     The store remembers the digest by which the registry has it.
     """
     settings = settings or RegistrySettings()
-    endpoint = endpoints(reference.registry, settings, with_mirrors=False)[0]
-    failure: AccessDeniedError | None = None
-    for credential in choices(credentials, reference):
+    [endpoint] = endpoints(reference.registry, settings, with_mirrors=False)
+
+    async def push(client: RegistryClient) -> Pushed:
+        return await _Pusher(client, store, image, reference, settings, progress).push()
+
+    with store.lease():
         try:
-            with store.lease():
-                async with RegistryClient(endpoint, credential, settings) as client:
-                    pushed = await _Pusher(client, store, image, reference, settings, progress).push()
-                present = store.find(reference)
-                if present and present.id == image.id and present.registry_digest != pushed.digest:
-                    store.set_registry_digest(reference, image, pushed.digest)
-                return pushed
+            pushed = await with_accepted_credential(endpoint, choices(credentials, reference), settings, push)
         except AccessDeniedError as error:
-            failure = failure or AccessDeniedError(f"{reference.familiar}: {error}")
-    assert failure is not None  # noqa: S101 (for the type checker)
-    raise failure
+            raise AccessDeniedError(f"{reference.familiar}: {error}") from error
+        present = store.find(reference)
+        if present and present.id == image.id and present.registry_digest != pushed.digest:
+            store.set_registry_digest(reference, image, pushed.digest)
+    return pushed
 
 
 class _Pusher:
