@@ -11,9 +11,9 @@ from trainwright.cluster.images.blobs import disk_error, is_full
 from trainwright.cluster.images.build.bases import Bases, here_name
 from trainwright.cluster.images.build.cache import BuildCache, CacheEntry, cache_key
 from trainwright.cluster.images.build.configuration import Configurator, absolute_path, environment, shell_of
-from trainwright.cluster.images.build.context import Context, copy_job
 from trainwright.cluster.images.build.diagnosis import explain_host_failure
 from trainwright.cluster.images.build.errors import BuildError
+from trainwright.cluster.images.build.files.context import Context, copy_job
 from trainwright.cluster.images.build.host_python import HostPython, python_files, write_files
 from trainwright.cluster.images.build.options import BuildOptions
 from trainwright.cluster.images.build.progress import Progress, container_id

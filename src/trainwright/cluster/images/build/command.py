@@ -5,8 +5,8 @@ import tempfile
 
 from trainwright.cluster.images.build.bases import Bases
 from trainwright.cluster.images.build.builder import Builder, make_plan, unused_arguments
-from trainwright.cluster.images.build.context import Context, read_context_rules
 from trainwright.cluster.images.build.errors import BuildError
+from trainwright.cluster.images.build.files.context import Context, read_context_rules
 from trainwright.cluster.images.build.options import BuildOptions, Pull
 from trainwright.cluster.images.build.progress import Progress
 from trainwright.cluster.images.dockerfile.errors import DockerfileError

@@ -3,36 +3,33 @@
 Called as the root of containers (`layers.namespace`), with a lease of the store.
 """
 
-import bz2
 import errno
 import hashlib
-import lzma
 import os
 import re
-import stat
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import BinaryIO
 
 from trainwright.cluster.images.blobs import disk_error, is_full
-from trainwright.cluster.images.build.accounts import Account, find_account
 from trainwright.cluster.images.build.configuration import DEFAULT_PATH, environment, shell_of
-from trainwright.cluster.images.build.copying import Attributes, Copier, CopyJob, make_directories
 from trainwright.cluster.images.build.errors import BuildError
-from trainwright.cluster.images.build.layer_files import gather_layer
+from trainwright.cluster.images.build.files.accounts import Account, find_account
+from trainwright.cluster.images.build.files.archives import unpack_archives
+from trainwright.cluster.images.build.files.copying import Attributes, Copier, CopyJob, make_directories
+from trainwright.cluster.images.build.files.layer_files import gather_layer
+from trainwright.cluster.images.build.files.tree import Tree, TreeFile
 from trainwright.cluster.images.build.options import BuildOptions
 from trainwright.cluster.images.build.state import BuildState
-from trainwright.cluster.images.build.tree import Tree, TreeFile
 from trainwright.cluster.images.dockerfile.ignore import PatternError
 from trainwright.cluster.images.dockerfile.instructions import Mount, Run
 from trainwright.cluster.images.formats import Descriptor
 from trainwright.cluster.images.layers.built import BuiltLayers
 from trainwright.cluster.images.layers.image_root import Bind, in_user_namespace, run_in_image_root
 from trainwright.cluster.images.layers.namespace import remove_tree
-from trainwright.cluster.images.layers.unpack import LayerError, unpack_layer
+from trainwright.cluster.images.layers.unpack import LayerError
 from trainwright.cluster.images.layers.unpacked import UnpackedLayers
 from trainwright.cluster.images.store import ImageStore
 from trainwright.cluster.linux.mounts import NODEV, NOSUID, RDONLY, mount
@@ -40,8 +37,6 @@ from trainwright.cluster.linux.privileges import CONTAINER_CAPABILITIES, restric
 
 _NETWORK_FILES = ("/etc/hosts", "/etc/resolv.conf")
 _SCRIPT = re.compile(r"^<<-?(['\"]?)([^'\"\s<>&|;]+)\1$")
-_COMPRESSED = ((b"BZh", bz2.open), (b"\xfd7zXZ\x00", lzma.open))
-_ARCHIVES = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"BZh", b"\xfd7zXZ\x00")
 _ORIGIN = "/dev/shm/origin"  # noqa: S108 - memory of the container
 _NOT_FOUND = 127
 _NOT_EXECUTABLE = 126
@@ -70,11 +65,11 @@ class Steps:
         """Files get the owner that --chown names, else root; those of archives keep theirs without --chown."""
         is_empty = not state.layers and not state.uses_host_files
         if is_empty and job.archives and not job.sources and not job.new_files and not chown:
-            return self.add_files(lambda top: _unpack_archives(job, top + job.destination.rstrip("/")))
+            return self.add_files(lambda top: unpack_archives(job, top + job.destination.rstrip("/")))
         with self._scratch() as staging:
             unpacked = []
             if job.archives:
-                _unpack_archives(job, staging)
+                unpack_archives(job, staging)
                 directory = os.open(staging, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
                 tree = Tree(f"/proc/self/fd/{directory}")
                 unpacked.append((tree, TreeFile("", tree.status(""))))
@@ -375,52 +370,6 @@ def _execute(
     if found == _NOT_FOUND:
         os.write(2, f"{words[0]}: no such program in the image\n".encode())
     os._exit(found)
-
-
-def _unpack_archives(job: CopyJob, directory: str) -> None:
-    os.makedirs(directory, 0o755, exist_ok=True)
-    for name, path in job.archives:
-        try:
-            with open(path, "rb") as archive:
-                start = archive.read(8)
-                archive.seek(0)
-                opener = next((opener for magic, opener in _COMPRESSED if start.startswith(magic)), None)
-                unpack_layer(opener(archive) if opener else archive, directory)  # type: ignore[arg-type]
-        except (LayerError, OSError, EOFError, lzma.LZMAError) as error:
-            raise BuildError(f"{name}: {error}") from error
-
-
-def is_archive(path: str) -> bool:
-    """True for a tar archive, compressed or not. A compressed file that is no archive is copied as it is."""
-    try:
-        with open(path, "rb") as file:
-            start = file.read(512)
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                return False
-            file.seek(0)
-            return start[257:262] == b"ustar" or (start.startswith(_ARCHIVES) and _has_archive(file))
-    except OSError:
-        return False
-
-
-def _has_archive(file: BinaryIO) -> bool:
-    import tarfile
-
-    from trainwright.cluster.images.layers.decompression import DecompressionError, decompress
-
-    start = file.read(8)
-    file.seek(0)
-    opener = next((opener for magic, opener in _COMPRESSED if start.startswith(magic)), None)
-    head = b""
-    try:
-        for chunk in decompress(opener(file) if opener else file):  # type: ignore[arg-type]
-            head += chunk
-            if len(head) >= tarfile.BLOCKSIZE:
-                break
-        tarfile.TarInfo.frombuf(head[: tarfile.BLOCKSIZE], "utf-8", "surrogateescape")
-    except (DecompressionError, OSError, EOFError, lzma.LZMAError, tarfile.HeaderError):
-        return False
-    return True
 
 
 def _os_error(error: OSError, state: BuildState, directory: Path) -> str:

@@ -5,7 +5,7 @@ import os
 import stat
 from collections.abc import Iterable
 
-from trainwright.cluster.images.build.tree import Tree, TreeFile
+from trainwright.cluster.images.build.files.tree import Tree, TreeFile
 
 _CHUNK = 1 << 20
 

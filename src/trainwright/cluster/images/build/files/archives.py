@@ -1,0 +1,59 @@
+"""Tar archives that ADD unpacks."""
+
+import bz2
+import lzma
+import os
+import stat
+import tarfile
+from typing import BinaryIO
+
+from trainwright.cluster.images.build.errors import BuildError
+from trainwright.cluster.images.build.files.copying import CopyJob
+from trainwright.cluster.images.layers.decompression import DecompressionError, decompress
+from trainwright.cluster.images.layers.unpack import LayerError, unpack_layer
+
+_GZIP, _ZSTD, _BZIP2, _XZ = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"BZh", b"\xfd7zXZ\x00"
+_COMPRESSED = ((_BZIP2, bz2.open), (_XZ, lzma.open))
+"""What layers are never compressed with."""
+
+
+def unpack_archives(job: CopyJob, directory: str) -> None:
+    os.makedirs(directory, 0o755, exist_ok=True)
+    for name, path in job.archives:
+        try:
+            with open(path, "rb") as archive:
+                start = archive.read(8)
+                archive.seek(0)
+                opener = next((opener for magic, opener in _COMPRESSED if start.startswith(magic)), None)
+                unpack_layer(opener(archive) if opener else archive, directory)  # type: ignore[arg-type]
+        except (LayerError, OSError, EOFError, lzma.LZMAError) as error:
+            raise BuildError(f"{name}: {error}") from error
+
+
+def is_archive(path: str) -> bool:
+    """True for a tar archive, compressed or not. A compressed file that is no archive is copied as it is."""
+    try:
+        with open(path, "rb") as file:
+            start = file.read(512)
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                return False
+            file.seek(0)
+            return start[257:262] == b"ustar" or (start.startswith((_GZIP, _ZSTD, _BZIP2, _XZ)) and _has_archive(file))
+    except OSError:
+        return False
+
+
+def _has_archive(file: BinaryIO) -> bool:
+    start = file.read(8)
+    file.seek(0)
+    opener = next((opener for magic, opener in _COMPRESSED if start.startswith(magic)), None)
+    head = b""
+    try:
+        for chunk in decompress(opener(file) if opener else file):  # type: ignore[arg-type]
+            head += chunk
+            if len(head) >= tarfile.BLOCKSIZE:
+                break
+        tarfile.TarInfo.frombuf(head[: tarfile.BLOCKSIZE], "utf-8", "surrogateescape")
+    except (DecompressionError, OSError, EOFError, lzma.LZMAError, tarfile.HeaderError):
+        return False
+    return True
