@@ -32,7 +32,7 @@ class Create:
     with_event: bool = True
     """Whether an event is recorded after it was created."""
     shared: bool = False
-    """Whether an existing object of that name is used, whoever controls it."""
+    """Whether an existing object of that name is used, whatever object controls it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -325,7 +325,7 @@ def test_no_archive_writes_outside_the_store_or_leaves_something_half_stored(tmp
 
     assert {path.name for path in tmp_path.iterdir()} == {"outside"}
     assert {path.name for path in outside.iterdir()} <= {"deep"}
-    found, damaged = store.survey()
+    found, damaged = store.images_and_damage()
     assert damaged == []
     for image in found:
         store.remove_image(image.id)

@@ -231,7 +231,7 @@ def test_damaged_image_is_named_and_the_others_are_listed(store: ImageStore) -> 
     image = add_image(store, "broken", ({"a": b"2"},))
     store.blob_path(image.id).write_bytes(b"{}")
 
-    found, damaged = store.survey()
+    found, damaged = store.images_and_damage()
 
     assert [str(image.reference) for image in found] == ["docker.io/library/whole:latest"]
     assert len(damaged) == 1
@@ -287,7 +287,7 @@ def test_two_threads_add_and_remove_at_the_same_time(store: ImageStore) -> None:
     for thread in threads:
         thread.join()
 
-    found, damaged = store.survey()
+    found, damaged = store.images_and_damage()
     assert damaged == []
     assert len(found) == 20
     for image in found:
@@ -307,7 +307,7 @@ class RemovedMeanwhile(ImageStore):
 
 def test_image_that_is_removed_while_it_is_read_is_not_called_damaged(store: ImageStore) -> None:
     add_image(store)
-    assert RemovedMeanwhile(store.directory).survey() == ([], [])
+    assert RemovedMeanwhile(store.directory).images_and_damage() == ([], [])
 
     add_image(store)
     assert RemovedMeanwhile(store.directory).find("demo") is None
@@ -345,7 +345,7 @@ def test_store_is_whole_after_a_kill_at_any_moment(store: ImageStore) -> None:
             time.sleep(0.013 * (round_ % 17))  # the moment of the kill is what this test varies
             process.send_signal(signal.SIGKILL)
 
-        found, damaged = store.survey()
+        found, damaged = store.images_and_damage()
         assert damaged == []
         for image in found:
             assert all(map(store.has_layer, image.manifest.layers))

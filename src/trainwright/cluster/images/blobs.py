@@ -105,7 +105,7 @@ class BlobStore:
             raise disk_error(self.directory, error) from error
 
     def _remove_temporary_files(self) -> None:
-        """Only while no other process has a lease: then nobody writes them."""
+        """Only while no other process has a lease: then no process writes them."""
         for path in (self.directory / "tmp").glob("*"):
             if path.is_dir() and not path.is_symlink():
                 remove_tree(path)

@@ -168,13 +168,13 @@ class ImageStore(BlobStore):
 
     def images(self) -> list[Image]:
         """All that are whole, by name; images without a name last."""
-        return self.survey()[0]
+        return self.images_and_damage()[0]
 
     def entries(self) -> list[Descriptor]:
         """The manifests of all images, also of damaged ones, one for each name."""
         return self._index().manifests
 
-    def survey(self) -> tuple[list[Image], list[str]]:
+    def images_and_damage(self) -> tuple[list[Image], list[str]]:
         """All images that are whole, and a sentence for every other one."""
         found, damaged = [], []
         for entry in self._index().manifests:

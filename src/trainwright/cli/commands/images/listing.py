@@ -60,7 +60,7 @@ def ls_command(
     as <none>.
     """
     with report_image_errors():
-        images, damaged = open_store(data_dir).survey()
+        images, damaged = open_store(data_dir).images_and_damage()
     for sentence in damaged:
         click.echo(f"Warning: {sentence}; remove it with `trainwright image rm`, then pull or load it again", err=True)
     shown = [image for image in images if _matches_name(image, name) and all(_passes(image, f) for f in filters)]

@@ -134,7 +134,7 @@ def _write_layer(store: ImageStore, digest: str, *, compress: bool) -> None:
 
 
 def _verified(pieces: Iterable[bytes], digest: str, files: str) -> Iterator[bytes]:
-    """The last piece follows only if the digest is right, so that nobody takes a changed stream for a whole one."""
+    """The last piece follows only if the digest is right, so that no reader takes a changed stream for a whole one."""
     last = b""
     found = hashlib.sha256()
     for piece in pieces:

@@ -104,7 +104,7 @@ class _TarWriter:
             self._add_marker(f"{head}/{WHITEOUT}{tail}" if head else WHITEOUT + tail)
             return
         if kind == stat.S_IFSOCK:
-            return  # a socket is of use to nobody without its process
+            return  # a socket is useless without its process
         member = tarfile.TarInfo(name)
         member.mode = stat.S_IMODE(status.st_mode)
         member.uid, member.gid = status.st_uid, status.st_gid

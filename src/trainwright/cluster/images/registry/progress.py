@@ -34,4 +34,4 @@ Report = Callable[[LayerProgress], None]
 
 
 def ignore(progress: LayerProgress) -> None:
-    """A report for nobody."""
+    """For callers that show no progress."""

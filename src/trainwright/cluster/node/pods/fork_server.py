@@ -102,7 +102,7 @@ class ForkServer:
         self._socket.close()
         self._socket = None
         with contextlib.suppress(ProcessLookupError):
-            os.kill(self._pid, signal.SIGKILL)  # it would end by itself, but then nobody would wait for it
+            os.kill(self._pid, signal.SIGKILL)  # it would end by itself, but then it would not be reaped
         with contextlib.suppress(ChildProcessError):
             os.waitpid(self._pid, 0)
         while self._waiting:

@@ -141,7 +141,7 @@ def parse_stop_signal(text: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """As whom the program of a container runs."""
+    """The user and groups with which the program of a container runs."""
 
     uid: int
     gid: int
