@@ -15,6 +15,7 @@ from tests.support.commands.console_blocks import Step, read_steps, run_steps, s
 from tests.support.commands.helm import helm_binary
 from tests.support.images.builder import add_image
 from tests.support.images.registry import running_registry
+from trainwright.cluster.datadir import DataDir
 from trainwright.cluster.images.formats import RunConfig
 from trainwright.cluster.images.registry.push import push_image
 from trainwright.cluster.images.store import ImageStore
@@ -43,7 +44,8 @@ def test_the_commands_of_a_page_print_what_it_shows(page: Path, tmp_path: Path, 
         try:
             results = run_steps(steps, directory=ROOT, env=env, timeout=580)
         finally:
-            subprocess.run([bin_directory / "trainwright", "down"], env=env, check=False, capture_output=True)
+            if DataDir(tmp_path / ".local" / "share" / "trainwright").running() is not None:
+                subprocess.run([bin_directory / "trainwright", "down"], env=env, check=False, capture_output=True)
 
     check(steps, results)
 
