@@ -33,13 +33,14 @@ def find_mpi_report(lines: Sequence[Line]) -> MpiReport | None:
     if not any(_HINT.search(line.text) for line in lines):
         return None
     texts = [line.text.strip() for line in lines]
-    begin = next((number for number, text in enumerate(texts) if _BEGIN.search(text)), None)
-    for pattern, read in _REPORTS:
-        for number, match in _matches(pattern, texts):
-            report = read(_Found(number, match, texts))
-            first = number if begin is None else min(number, begin)
-            return replace(report, first_line=first, at=lines[number].at, host=report.host or _only(_PEER, texts))
-    return None
+    found = ((number, match, read) for pattern, read in _REPORTS for number, match in _matches(pattern, texts))
+    number, match, read = next(found, (0, None, None))
+    if match is None or read is None:
+        return None
+    report = read(_Found(number, match, texts))
+    earlier = range(max(number - _REPORTED_LINES, 0), number)
+    first = next((one for one in earlier if _BEGIN.search(texts[one])), number)
+    return replace(report, first_line=first, at=lines[number].at, host=report.host or _only(_PEER, texts))
 
 
 def is_trace(text: str) -> bool:
@@ -69,6 +70,8 @@ _BEGIN = re.compile(
 )
 _PEER = re.compile(r"^Peer host: +(?P<host>\S{1,253})$")
 _MPIRUN = r"(?:mpirun|mpiexec|orterun|prterun|prte)"
+_REPORTED_LINES = 60
+"""mpirun writes several reports one after the other; lines of dashes before that are the program's."""
 _NEAR = 12
 """How many lines below its first one a report ends."""
 
