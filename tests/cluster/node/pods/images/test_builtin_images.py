@@ -25,6 +25,13 @@ async def test_it_is_made_once_for_launchers_that_start_together(tmp_path: Path)
     assert first is second
 
 
+async def test_a_disk_on_which_it_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "builtin-images").write_text("not a directory")
+    waiting = await BuiltinImages(tmp_path, can_mount=True).find(NAME, "main")
+    assert isinstance(waiting, WaitingReason)
+    assert waiting.message.startswith("failed to copy the Python that runs kubectl in launchers: [Errno ")
+
+
 async def test_at_plain_it_says_what_it_needs(tmp_path: Path) -> None:
     images = BuiltinImages(tmp_path, can_mount=False)
     waiting = await images.find(NAME, "main")

@@ -1,6 +1,7 @@
 """Images that every node has: they are small layers over the files of this machine."""
 
 import asyncio
+import subprocess
 from pathlib import Path
 
 from trainwright.cluster.node.pods.config.container_image import ContainerImage
@@ -44,7 +45,11 @@ class BuiltinImages:
             return WaitingReason(reason="ImageNeedsOverlay", message=message, container=container)
         async with self._lock:
             if self._kubectl_delivery is None:
-                self._kubectl_delivery = await asyncio.to_thread(self._make_kubectl_delivery)
+                try:
+                    self._kubectl_delivery = await asyncio.to_thread(self._make_kubectl_delivery)
+                except (OSError, subprocess.SubprocessError) as error:
+                    message = f"failed to copy the Python that runs kubectl in launchers: {error}"
+                    return WaitingReason(reason="ImageInspectError", message=message, container=container)
         return self._kubectl_delivery
 
     def _make_kubectl_delivery(self) -> ContainerImage:
