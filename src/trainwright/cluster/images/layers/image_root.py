@@ -33,13 +33,13 @@ from trainwright.cluster.linux.mounts import (
     restrict,
     unmount,
 )
+from trainwright.cluster.linux.process_tree import die_with_parent
 from trainwright.cluster.linux.safe_paths import resolve_without_proc
 
 _CLONE_NEWNS = 0x00020000
 _CLONE_NEWUTS = 0x04000000
 _CLONE_NEWIPC = 0x08000000
 _CLONE_NEWPID = 0x20000000
-_PR_SET_PDEATHSIG = 1
 _EXIT_NOT_STARTED = 125
 _ROOT_LAYER = "memory/layers/root"
 """What is written to `/` itself, where the files of this machine are the root, and the names of its mount points."""
@@ -194,7 +194,7 @@ def _bind_root_layer(root: str) -> None:
 
 def _run_in_namespaces(enter: Callable[[], None], execute: Callable[[], object], report: int) -> int:
     """In a child: makes the namespaces and process 1 in them. Returns the exit status for this process."""
-    libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    die_with_parent(signal.SIGKILL)
     try:
         check(libc.unshare(_CLONE_NEWNS | _CLONE_NEWPID | _CLONE_NEWUTS | _CLONE_NEWIPC), "create namespaces")
         name = b"localhost"
@@ -206,7 +206,7 @@ def _run_in_namespaces(enter: Callable[[], None], execute: Callable[[], object],
     if process == 0:
 
         def first() -> int:
-            libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+            die_with_parent(signal.SIGKILL)
             try:
                 enter()
             except OSError as error:

@@ -5,10 +5,12 @@ import contextlib
 import os
 import pickle
 import shutil
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
+from trainwright.cluster.linux.process_tree import die_with_parent
 from trainwright.cluster.linux.user_namespaces import enter_as_root
 
 T = TypeVar("T")
@@ -50,6 +52,7 @@ def _report(writer: int, function: Callable[[], object]) -> None:
     try:
         try:
             enter_as_root()
+            die_with_parent(signal.SIGKILL)  # else a build would go on after its command was killed
         except OSError as error:
             text = (
                 f"{error.strerror}. Allow unprivileged user namespaces (on Ubuntu: sysctl "

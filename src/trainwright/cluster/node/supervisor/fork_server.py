@@ -19,6 +19,7 @@ import signal
 import socket
 import sys
 
+from trainwright.cluster.linux.process_tree import become_subreaper
 from trainwright.cluster.node.supervisor import pod_events, pod_process  # noqa: F401
 from trainwright.cluster.node.supervisor.containers import exec_sessions, termination_message  # noqa: F401
 from trainwright.cluster.node.supervisor.files import read_json
@@ -37,7 +38,7 @@ def serve() -> None:
     """Until the agent closes the socket."""
     os.closerange(3, os.sysconf("SC_OPEN_MAX"))  # what the shell of `trainwright up` left open would be open in pods
     agent = socket.socket(fileno=0)
-    sandbox.become_subreaper()
+    become_subreaper()
     signal.signal(signal.SIGCHLD, lambda *_: _reap())
     gc.collect()
     gc.freeze()  # a collection in a supervisor would write to all objects, which copies their memory

@@ -12,6 +12,7 @@ import signal
 import sys
 
 from trainwright.cluster.linux import privileges
+from trainwright.cluster.linux.process_tree import become_subreaper, die_with_parent
 from trainwright.cluster.node.supervisor import processes
 from trainwright.cluster.node.supervisor.files import own_identity, read_json, write_json
 from trainwright.cluster.node.supervisor.sandbox import sandbox
@@ -44,7 +45,7 @@ def supervise(directory: str, reports: int | None = None) -> None:
     if pod["sandbox"] == sandbox.PLAIN:
         _register(directory)
         _report(os.getpid(), reports)
-        sandbox.become_subreaper()
+        become_subreaper()
         Supervisor(directory, pod, is_pid_1=False).run()
     elif _enter_namespaces(directory, pod):
         child = os.fork()
@@ -103,7 +104,7 @@ def _report(pid: int, reports: int | None) -> None:
 def _run_child(directory: str, pod: dict[str, Any], reports: int | None) -> None:
     try:
         if reports is None:
-            sandbox.die_with_parent(signal.SIGKILL)
+            die_with_parent(signal.SIGKILL)
         else:
             os.close(reports)
             os.setsid()

@@ -10,6 +10,7 @@ import os
 import signal
 
 from trainwright.cluster.linux import privileges
+from trainwright.cluster.linux.process_tree import die_with_parent
 from trainwright.cluster.node.supervisor import processes
 from trainwright.cluster.node.supervisor.sandbox import cgroups, sandbox
 
@@ -104,7 +105,7 @@ class ContainerExec:
     ) -> None:
         """In the child."""
         os.setsid()
-        sandbox.die_with_parent(signal.SIGKILL)
+        die_with_parent(signal.SIGKILL)
         for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGTERM, signal.SIGCHLD):
             signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, set())
@@ -117,7 +118,7 @@ class ContainerExec:
         os.umask(0o022)
         processes.change_directory(container.spec["cwd"])
         privileges.restrict_process(container.spec.get("security") or {})
-        sandbox.die_with_parent(signal.SIGKILL)  # forgotten when the user changes
+        die_with_parent(signal.SIGKILL)  # forgotten when the user changes
         environment = dict(container.spec["env"])
         if terminal is not None:
             terminals.enter_terminal(terminal)

@@ -9,6 +9,7 @@ import os
 import signal
 
 from trainwright.cluster.linux import privileges
+from trainwright.cluster.linux.process_tree import die_with_parent
 from trainwright.cluster.node.supervisor import processes
 from trainwright.cluster.node.supervisor.containers.cri_log import LogPipe
 from trainwright.cluster.node.supervisor.sandbox import cgroups, sandbox
@@ -57,7 +58,7 @@ def execute(container: Container, streams: ProgramStreams, *, directory: str, po
     """In the child: executes the container's program. Reports its pid on the host and, if it fails, the error."""
     try:
         os.setsid()
-        sandbox.die_with_parent(signal.SIGKILL)
+        die_with_parent(signal.SIGKILL)
         # /proc is still the host's here, and so is this pid; the kernel's log uses it.
         os.write(streams.report, f"{os.readlink('/proc/self')}\n".encode())
         for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGTERM, signal.SIGCHLD):
@@ -105,7 +106,7 @@ def _enter_sandbox(container: Container, directory: str, pod: dict[str, Any]) ->
         )
     processes.change_directory(cwd)
     privileges.restrict_process(security)
-    sandbox.die_with_parent(signal.SIGKILL)  # forgotten when the user changes
+    die_with_parent(signal.SIGKILL)  # forgotten when the user changes
 
 
 def read_report(container: Container, pacer: OutputPacer) -> tuple[bool, LogPipe | None]:

@@ -10,8 +10,8 @@ import socket
 import struct
 import termios
 
+from trainwright.cluster.linux.process_tree import die_with_parent
 from trainwright.cluster.node.supervisor import processes
-from trainwright.cluster.node.supervisor.sandbox import sandbox
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def enter_terminal(send: Callable[[int], None]) -> None:
     program = os.fork()
     if program:
         _lead(program)
-    sandbox.die_with_parent(signal.SIGKILL)
+    die_with_parent(signal.SIGKILL)
     os.setpgid(0, 0)
     signal.signal(signal.SIGTTOU, signal.SIG_IGN)  # sent to a process in the background that changes the foreground
     os.tcsetpgrp(0, os.getpid())

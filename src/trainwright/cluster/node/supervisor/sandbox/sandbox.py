@@ -56,8 +56,6 @@ _CLONE_NEWNS = 0x00020000
 _CLONE_NEWUTS = 0x04000000
 _CLONE_NEWIPC = 0x08000000
 _CLONE_NEWPID = 0x20000000
-_PR_SET_PDEATHSIG = 1
-_PR_SET_CHILD_SUBREAPER = 36
 
 _COVER = "mode=755,size=64k,nr_inodes=64"
 """Of the empty directories in place of hidden ones; mount points may be created in them."""
@@ -340,15 +338,6 @@ def _seen_at(path: str, mounts: list[tuple[str, str]]) -> str | None:
         return None
     target, source = max(above, key=lambda mount: len(mount[0]), default=("", ""))
     return source.rstrip("/") + path[len(target.rstrip("/")) :]
-
-
-def become_subreaper() -> None:
-    """At `plain`: orphaned descendants become children of this process."""
-    check(libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0), "become the reaper of orphans")
-
-
-def die_with_parent(signal_number: int) -> None:
-    check(libc.prctl(_PR_SET_PDEATHSIG, signal_number, 0, 0, 0), "ask for a signal at the parent's end")
 
 
 def possible_aliases(path: str, mounts: list[Mount]) -> list[str]:
