@@ -48,11 +48,6 @@ def pack_layer(directory: str, record: Output, *, exclude: Collection[str] = ())
     return writer.close()
 
 
-def changed_paths(directory: str, *, exclude: Collection[str] = ()) -> Iterator[str]:
-    """The entries that the layer of a directory would have, without reading files."""
-    return (name for name, _, _ in _walk(directory, frozenset(exclude)))
-
-
 def _walk(top: str, exclude: frozenset[str]) -> Iterator[tuple[str, str, os.stat_result]]:
     """Name in the layer, path and status of everything below a directory, in an order that depends on names alone."""
     pending = [("", top)]
