@@ -61,7 +61,6 @@ class PodWorkers:
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         """`on_retired` is called with the directory of a deleted pod that had an owner."""
-        self._client = client
         self._on_retired = on_retired
         self._node = node
         self._network = network

@@ -80,14 +80,7 @@ class ContainerConfigBuilder:
     def build(self) -> dict[str, Any]:
         # Values of variables may contain mount paths, and subPathExpr may contain variables: paths come first.
         message = termination_mount(self._spec, self._context.directory)
-        if not self._overlay:
-            self._host_paths[message["target"]] = message["source"]
-            self._replaced.add(message["target"])
-        self._host_paths |= self._image.copies
-        self._replaced |= set(self._image.copies)
-        for mount in self._spec.get("volumeMounts") or []:
-            if not self._overlay and not mount.get("subPathExpr"):
-                self._host_paths[mount["mountPath"].rstrip("/")] = self._source(mount, {})
+        self._find_host_paths(message)
         variables = make_environment(
             self._spec,
             pod=self._pod,
@@ -99,13 +92,7 @@ class ContainerConfigBuilder:
         mounts = [self._mount(mount, variables) for mount in self._spec.get("volumeMounts") or []]
         if self._overlay and all(mount["target"] != message["target"] for mount in mounts):
             mounts.append(message)
-        of_image, of_manifest = arguments_of(self._spec, self._image)
-        expanded = [expand(argument, variables) for argument in of_manifest]
-        argv = [self._adapt_path(argument) for argument in (*of_image, *expanded)]
-        shared = self._annotations.get(DIRECTORY) if self._image.host_files else None
-        cwd = self._adapt_path(
-            posixpath.join("/", self._spec.get("workingDir") or self._image.working_directory or shared or "/")
-        )
+        argv, cwd = self._argv(variables), self._working_directory()
         environment = {
             **self._base_environment(argv, variables),
             **self._image_environment(),
@@ -137,6 +124,27 @@ class ContainerConfigBuilder:
                 adapt=self._adapt_path,
             ),
         }
+
+    def _find_host_paths(self, message: Mapping[str, Any]) -> None:
+        """Paths of the container that are elsewhere on this machine; `message` mounts its termination message."""
+        if not self._overlay:
+            self._host_paths[message["target"]] = message["source"]
+            self._replaced.add(message["target"])
+        self._host_paths |= self._image.copies
+        self._replaced |= set(self._image.copies)
+        for mount in self._spec.get("volumeMounts") or []:
+            if not self._overlay and not mount.get("subPathExpr"):
+                self._host_paths[mount["mountPath"].rstrip("/")] = self._source(mount, {})
+
+    def _argv(self, variables: Mapping[str, str]) -> list[str]:
+        of_image, of_manifest = arguments_of(self._spec, self._image)
+        expanded = [expand(argument, variables) for argument in of_manifest]
+        return [self._adapt_path(argument) for argument in (*of_image, *expanded)]
+
+    def _working_directory(self) -> str:
+        shared = self._annotations.get(DIRECTORY) if self._image.host_files else None
+        chosen = self._spec.get("workingDir") or self._image.working_directory or shared or "/"
+        return self._adapt_path(posixpath.join("/", chosen))
 
     def _root(self) -> dict[str, Any]:
         """What the supervisor needs to know about the image."""
