@@ -390,6 +390,13 @@ def test_evicted_workers_are_named() -> None:
     assert ("Normal", "MPIJobEvicted", "1/2 workers are evicted") in events(made)
 
 
+def test_a_worker_that_takes_the_launcher_down_is_named() -> None:
+    builder, extras = running_job(2)
+    evicted = worker().failed(None).reason("Evicted")
+    made = decide(builder, launcher().failed(), evicted, worker(1).running(), extras=extras)
+    assert conditions(made)[-1] == ("Failed", "True", "MPIJobEvicted", "1/2 workers are evicted")
+
+
 @pytest.mark.parametrize("policy", ["All", "Running", "None"])
 @pytest.mark.parametrize("place", ["spec", "runPolicy"])
 def test_clean_pod_policy_in_both_places(place: str, policy: str) -> None:

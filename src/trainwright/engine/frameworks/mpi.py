@@ -115,6 +115,13 @@ class MPI(Framework):
         launcher = states["Launcher"]
         return ["Launcher"] if launcher.completed or launcher.failed else states
 
+    def failing_roles(self, job: Job, states: Mapping[str, RoleState]) -> Iterable[str]:
+        """A worker that fails the job comes first: the launcher fails because of it."""
+        failing = list(super().failing_roles(job, states))
+        if "Worker" in failing and job.replicas["Worker"].restart_policy == "Never":
+            failing.reverse()
+        return failing
+
     def failure_text(self, job: Job, role: str, failed: Sequence[Pod]) -> Text:
         evicted = sum(pod.status.reason == "Evicted" for pod in failed)
         if role == "Worker" and evicted:
