@@ -220,6 +220,7 @@ async def test_item_76_the_launcher_waits_until_its_workers_are_ready(
         script.replace("--timeout=10s", "--timeout=2s"),
         {
             **environment({"spec": {"containers": [delivery]}}),
+            "HOME": str(tmp_path),  # of kubectl's cache
             "KUBECONFIG": str(job_plane.kubeconfig),
             "PATH": f"{job_plane.kubectl.parent}:{os.environ['PATH']}",
         },
