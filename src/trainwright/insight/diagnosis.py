@@ -9,58 +9,13 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from trainwright.insight.causes import (
-    Cause,
-    Evidence,
-    Explanation,
-    caused_by_peers,
-    decisive_exception,
-    describe_end,
-    explain,
-    last_lines,
-    unreachable_peer,
-)
-from trainwright.insight.exceptions import (
-    FailedProcess,
-    Line,
-    RaisedException,
-    find_exceptions,
-    find_failed_processes,
-)
-from trainwright.insight.mpirun import MpiReport, find_mpi_report, is_trace
+from trainwright.insight.evidence import Cause, describe_end
+from trainwright.insight.exceptions import Line
+from trainwright.insight.log_tail import last_lines
+from trainwright.insight.peers import unreachable_peer
+from trainwright.insight.suspects import Run, Suspect, suspects_of
 
 __all__ = ["Cause", "Diagnosis", "Line", "Run", "diagnose"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
-    """One run of a container, with the end of its log."""
-
-    rank: str
-    """`worker-0`"""
-    pod: str
-    container: str = ""
-    """Empty if the pod failed without a container: evicted, port taken."""
-    init: bool = False
-    number: int = 0
-    """0 is the first run."""
-    exit_code: int | None = None
-    """None while it runs."""
-    reason: str = ""
-    message: str = ""
-    finished_at: float | None = None
-    """In seconds since the epoch."""
-    exact: bool = False
-    """False if `finished_at` is a whole second, as in the status of a pod."""
-    lines: tuple[Line, ...] = ()
-    python: str = ""
-    """The Python of the pod, for messages."""
-    installer: str = ""
-    """The command that installs packages for it, such as `pip install`."""
-    directory: str = ""
-    """The working directory of the container on this machine; empty if it is unknown."""
-    missing_image: str = ""
-    """The image of the container if this machine did not have it, so that the container had the machine's files."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +66,7 @@ def diagnose(runs: Iterable[Run], *, job_failed_at: float = math.inf) -> Diagnos
     known = list(runs)
     # An init container that failed before its rank's program ran was run again: a restart of the group ended it.
     started = {run.rank for run in known if not run.init}
-    suspects = [suspect for run in known if not (run.init and run.rank in started) for suspect in _suspects(run)]
+    suspects = [suspect for run in known if not (run.init and run.rank in started) for suspect in suspects_of(run)]
     failed = _without_failed_hosts([one for one in suspects if one.failed and not _was_replaced(one, known)])
     incident = _last_incident(failed, job_failed_at)
     if not incident:
@@ -135,172 +90,13 @@ _EVIDENCE_LINES = 20
 _LAST_LINES = 10
 
 
-@dataclass(frozen=True, slots=True)
-class _Suspect:
-    """A process that has failed or may have: that of a run, or one of those that torchrun started in it."""
-
-    run: Run
-    exit_code: int | None
-    exception: RaisedException | None
-    process: FailedProcess | None
-    explanation: Explanation
-    by_peers: Cause | None
-    name: str = ""
-    host: str = ""
-    """The pod of a process that mpirun started."""
-
-    @property
-    def failed(self) -> bool:
-        return self.exit_code not in {None, 0} or self.exception is not None
-
-    @property
-    def was_stopped(self) -> bool:
-        """True if a signal ended it that clean-up sends too."""
-        return self.exception is None and self.explanation.cause in {Cause.KILLED, Cause.TERMINATED}
-
-    @property
-    def onset(self) -> float:
-        """When it began to fail; infinity if unknown."""
-        if self.exception is not None and self.exception.at is not None:
-            return self.exception.at
-        if self.process is not None and self.process.at is not None:
-            return self.process.at
-        return self.end
-
-    @property
-    def onset_is_exact(self) -> bool:
-        known = self.exception.at if self.exception else self.process.at if self.process else None
-        return known is not None or (self.run.exact and self.run.finished_at is not None)
-
-    @property
-    def end(self) -> float:
-        return math.inf if self.run.finished_at is None else self.run.finished_at
-
-    @property
-    def log_is_unknown(self) -> bool:
-        """True if its log was not read: outside the embedded cluster that may not be allowed."""
-        return not self.run.lines and not self.run.exact
-
-    @property
-    def is_vague(self) -> bool:
-        """True if nothing but an exit code is known: a follower may end so too."""
-        return self.explanation.cause in {Cause.EXIT_CODE, Cause.UNKNOWN}
-
-
-def _suspects(run: Run) -> list[_Suspect]:
-    if run.exit_code not in {None, 0} and find_mpi_report(run.lines):
-        launcher = replace(run, lines=tuple(line for line in run.lines if not is_trace(line.text)))
-        if report := find_mpi_report(launcher.lines):
-            return [_of_mpirun(launcher, report)]
-    exceptions = find_exceptions(run.lines)
-    table = find_failed_processes(run.lines)
-    of_program = [one for one in exceptions if not one.of_launcher]
-    # Exceptions in threads have no rank before them.
-    processes = {one.process for one in of_program if one.process is not None}
-    if not table and len(of_program) == len(exceptions) and len(processes) <= 1:
-        return [_suspect(run, run.exit_code, decisive_exception(exceptions, run.lines, run.exit_code))]
-    found = _processes(run, of_program, table)
-    if found or run.exit_code == 0:
-        return found
-    # Only torchrun itself has failed.
-    return [_suspect(run, run.exit_code, decisive_exception(exceptions, run.lines, run.exit_code), of_launcher=True)]
-
-
-def _processes(run: Run, exceptions: Sequence[RaisedException], table: Sequence[FailedProcess]) -> list[_Suspect]:
-    """The processes that torchrun started in the container, and that have failed."""
-    last = {one.process: one for one in exceptions}
-    unnamed = last.pop(None, None)
-    entries = {entry.rank: entry for entry in table}
-    if any(entry.exit_code != 143 for entry in table):
-        # torchrun ends the others by SIGTERM when one has failed.
-        table = [entry for entry in table if entry.exit_code != 143]
-        entries = {entry.rank: entry for entry in table}
-    silent = [entry for entry in table if entry.rank not in last and entry.exit_code == 1]
-    if unnamed and len(silent) == 1:
-        last[silent[0].rank] = unnamed
-        unnamed = None
-    found = []
-    for rank in sorted({*last, *entries} - {None}, key=lambda one: one or 0):
-        entry, exception = entries.get(rank or 0), last.get(rank)
-        found.append(_suspect(run, entry.exit_code if entry else 1, exception, process=entry, name=_name(rank, entry)))
-    if unnamed:
-        found.append(_suspect(run, 1, unnamed))
-    return found
-
-
-def _of_mpirun(run: Run, report: MpiReport) -> _Suspect:
-    """The process that mpirun names, or mpirun itself. The log has the output of all processes: the first exception
-    is that of the process that failed first."""
-    code = report.exit_code or run.exit_code or 1
-    raised = [one for one in find_exceptions(run.lines) if decisive_exception([one], run.lines, code)]
-    own = [one for one in raised if not caused_by_peers(Evidence(code, exception=one))]
-    is_of_program = report.explanation is None or report.explanation.cause is Cause.KILLED
-    exception = own[0] if own and is_of_program else None
-    entry = FailedProcess(report.rank or 0, 0, code, report.at, report.first_line)
-    found = _suspect(run, code, exception, process=entry, name=_mpi_name(run, report))
-    explanation = found.explanation
-    if exception is None and report.explanation is not None:
-        explanation = report.explanation
-    elif exception is None and explanation.cause is Cause.KILLED:
-        explanation = replace(explanation, advice=_KILLED_IN_WORKER)
-    by_peers = Cause.LOST_PEER if report.lost_worker else None
-    return replace(found, explanation=explanation, by_peers=by_peers, host=report.host)
-
-
-_KILLED_IN_WORKER = (
-    "a user killed it, or the kernel did because the worker exceeded its memory limit: raise resources.limits.memory "
-    "of the Worker or lower the batch size"
-)
-
-
-def _mpi_name(run: Run, report: MpiReport) -> str:
-    where = report.host.removeprefix(run.pod.removesuffix(run.rank))
-    if report.rank is None:
-        return ""
-    return f"process {report.rank} on {where}" if where else f"process {report.rank}"
-
-
-def _without_failed_hosts(failed: Sequence[_Suspect]) -> list[_Suspect]:
+def _without_failed_hosts(failed: Sequence[Suspect]) -> list[Suspect]:
     """A process that ended with its worker has only followed, and so has mpirun."""
     ended = {one.run.pod for one in failed if not one.was_stopped}
     return [replace(one, by_peers=Cause.LOST_PEER) if one.host in ended - {one.run.pod} else one for one in failed]
 
 
-def _name(rank: int | None, entry: FailedProcess | None) -> str:
-    return f"local rank {entry.local_rank}" if entry else f"global rank {rank}"
-
-
-def _suspect(
-    run: Run,
-    exit_code: int | None,
-    exception: RaisedException | None,
-    *,
-    process: FailedProcess | None = None,
-    name: str = "",
-    of_launcher: bool = False,
-) -> _Suspect:
-    # The end of the log is that of the launcher, not of a process of it.
-    lines = run.lines[: process.first_line] if process else () if name else run.lines
-    reason = run.reason if not process else ""
-    evidence = Evidence(
-        exit_code,
-        reason,
-        run.message,
-        exception,
-        lines,
-        python=run.python,
-        installer=run.installer,
-        directory=run.directory,
-        missing_image=run.missing_image,
-    )
-    explanation, by_peers = explain(evidence), caused_by_peers(evidence)
-    if of_launcher and exception is not None and "SignalException" in exception.text[0]:
-        stopped = replace(evidence, exit_code=143, exception=None, lines=())
-        return _Suspect(run, exit_code, None, process, explain(stopped), None, name)
-    return _Suspect(run, exit_code, exception, process, explanation, by_peers, name)
-
-
-def _was_replaced(suspect: _Suspect, runs: Sequence[Run]) -> bool:
+def _was_replaced(suspect: Suspect, runs: Sequence[Run]) -> bool:
     """True if the operator ended its pod by SIGTERM to start another one for the rank: the group was restarted."""
     run = suspect.run
     if suspect.exception is not None or suspect.explanation.cause is not Cause.TERMINATED or run.finished_at is None:
@@ -315,11 +111,11 @@ def _was_replaced(suspect: _Suspect, runs: Sequence[Run]) -> bool:
     )
 
 
-def _last_incident(failed: Sequence[_Suspect], job_failed_at: float) -> list[_Suspect]:
+def _last_incident(failed: Sequence[Suspect], job_failed_at: float) -> list[Suspect]:
     """The failures since the ranks were last restarted: a rank that fails again, or a failure after a long time, begins
     a new incident. Incidents in which ranks only lost their peers, or were only ended by signals as clean-up does,
     belong to the one before."""
-    incidents: list[list[_Suspect]] = []
+    incidents: list[list[Suspect]] = []
     seen: set[tuple[str, str, str]] = set()
     last = -math.inf
     for suspect in sorted(failed, key=lambda one: (one.onset, one.run.number)):
@@ -330,7 +126,7 @@ def _last_incident(failed: Sequence[_Suspect], job_failed_at: float) -> list[_Su
         seen.add(key)
         last = suspect.onset
         incidents[-1].append(suspect)
-    merged: list[_Suspect] = []
+    merged: list[Suspect] = []
     for incident in reversed(incidents):
         merged = [*incident, *merged]
         by_clean_up = all(
@@ -341,7 +137,7 @@ def _last_incident(failed: Sequence[_Suspect], job_failed_at: float) -> list[_Su
     return merged
 
 
-def _own_failures(incident: Sequence[_Suspect], job_failed_at: float) -> list[_Suspect]:
+def _own_failures(incident: Sequence[Suspect], job_failed_at: float) -> list[Suspect]:
     """Those that failed neither because of a peer nor by clean-up, which begins when a container or the job failed."""
     first_end = min((job_failed_at, *(one.end for one in incident if not one.was_stopped)))
     own = []
@@ -354,7 +150,7 @@ def _own_failures(incident: Sequence[_Suspect], job_failed_at: float) -> list[_S
     return own
 
 
-def _first_of(own: Sequence[_Suspect], incident: Sequence[_Suspect], ranks: Sequence[str]) -> Diagnosis:
+def _first_of(own: Sequence[Suspect], incident: Sequence[Suspect], ranks: Sequence[str]) -> Diagnosis:
     ordered = sorted(own, key=lambda one: (one.onset, one.run.rank))
     first = ordered[0]
     tied = [one for one in ordered if _may_be_earlier(one, first)]
@@ -372,11 +168,11 @@ def _first_of(own: Sequence[_Suspect], incident: Sequence[_Suspect], ranks: Sequ
     return _named(first, incident, alike)
 
 
-def _alike(one: _Suspect, other: _Suspect) -> bool:
+def _alike(one: Suspect, other: Suspect) -> bool:
     return one.explanation == other.explanation
 
 
-def _may_be_earlier(one: _Suspect, first: _Suspect) -> bool:
+def _may_be_earlier(one: Suspect, first: Suspect) -> bool:
     """Exact times decide; whole seconds do not if they are neighbours."""
     if one is first:
         return True
@@ -385,7 +181,7 @@ def _may_be_earlier(one: _Suspect, first: _Suspect) -> bool:
     return one.onset < first.onset + 1.0
 
 
-def _named(culprit: _Suspect, incident: Sequence[_Suspect], alike: Sequence[_Suspect]) -> Diagnosis:
+def _named(culprit: Suspect, incident: Sequence[Suspect], alike: Sequence[Suspect]) -> Diagnosis:
     same = _ranks(alike)
     others = sorted(rank for rank in _ranks(incident) if rank != culprit.run.rank and rank not in same)
     return Diagnosis(
@@ -404,7 +200,7 @@ def _named(culprit: _Suspect, incident: Sequence[_Suspect], alike: Sequence[_Sus
     )
 
 
-def _waited_for(incident: Sequence[_Suspect], suspects: Sequence[_Suspect], ranks: Sequence[str]) -> Diagnosis:
+def _waited_for(incident: Sequence[Suspect], suspects: Sequence[Suspect], ranks: Sequence[str]) -> Diagnosis:
     """Every failed rank reports another one: finds the rank that they lost or waited for."""
     reporting = [one for one in incident if one.by_peers is not None]
     first = reporting[0] if reporting else incident[0]
@@ -446,7 +242,7 @@ _REPORTS = {
 }
 
 
-def _early_leaver(reporting: Sequence[_Suspect], suspects: Sequence[_Suspect]) -> _Suspect | None:
+def _early_leaver(reporting: Sequence[Suspect], suspects: Sequence[Suspect]) -> Suspect | None:
     """The rank that ended with exit code 0 before its peers lost it."""
     lost = [one.onset for one in reporting]
     ended = [one for one in suspects if one.exit_code == 0 and not one.run.init and one.run.finished_at is not None]
@@ -455,7 +251,7 @@ def _early_leaver(reporting: Sequence[_Suspect], suspects: Sequence[_Suspect]) -
 
 
 def _missing_rank(
-    rank: str, waiting: Sequence[_Suspect], incident: Sequence[_Suspect], suspects: Sequence[_Suspect]
+    rank: str, waiting: Sequence[Suspect], incident: Sequence[Suspect], suspects: Sequence[Suspect]
 ) -> Diagnosis:
     last = next((one for one in reversed(suspects) if one.run.rank == rank), None)
     waiters = [one for one in _ranks(waiting) if one != rank]
@@ -477,7 +273,7 @@ def _missing_rank(
     )
 
 
-def _ranks(suspects: Iterable[_Suspect]) -> list[str]:
+def _ranks(suspects: Iterable[Suspect]) -> list[str]:
     return list(dict.fromkeys(one.run.rank for one in suspects))
 
 
@@ -485,7 +281,7 @@ def _list(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}" if names else "no rank"
 
 
-def _evidence(suspect: _Suspect) -> tuple[str, ...]:
+def _evidence(suspect: Suspect) -> tuple[str, ...]:
     """The traceback, from its end if it is long; without one the last lines."""
     raised = suspect.exception
     if raised is None:

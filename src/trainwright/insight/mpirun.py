@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from trainwright.insight.causes import Cause, Explanation
+from trainwright.insight.evidence import Cause, Explanation
 from trainwright.insight.exceptions import Line
 
 

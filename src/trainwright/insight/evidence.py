@@ -1,0 +1,87 @@
+"""What is known about the end of a process, and what is concluded from it."""
+
+import signal
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from trainwright.insight.exceptions import Line, RaisedException
+
+
+class Cause(StrEnum):
+    """The class of a cause. Users read it in `status.failure.cause`, so the values are part of the API."""
+
+    EXCEPTION = "exception"
+    EXIT_CODE = "exit-code"
+    MISSING_MODULE = "missing-module"
+    MISSING_FILE = "missing-file"
+    COMMAND_NOT_FOUND = "command-not-found"
+    SYNTAX_ERROR = "syntax-error"
+    BAD_ARGUMENT = "bad-argument"
+    DISK_FULL = "disk-full"
+    PERMISSION_DENIED = "permission-denied"
+    ACCESS_DENIED = "access-denied"
+    CHECKPOINT = "checkpoint"
+    OUT_OF_MEMORY = "out-of-memory"
+    NO_GPU = "no-gpu"
+    MISSING_BACKEND = "missing-backend"
+    NAN = "nan"
+    PORT_IN_USE = "port-in-use"
+    NATIVE_CRASH = "native-crash"
+    KILLED = "killed"
+    TERMINATED = "terminated"
+    EARLY_EXIT = "early-exit"
+    UNREACHABLE_PEER = "unreachable-peer"
+    TIMEOUT = "timeout"
+    LOST_PEER = "lost-peer"
+    POD_FAILED = "pod-failed"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    cause: Cause
+    summary: str
+    """The cause in one line."""
+    advice: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What is known about the end of a process."""
+
+    exit_code: int | None
+    reason: str = ""
+    message: str = ""
+    exception: RaisedException | None = None
+    """The exception that ended it."""
+    lines: Sequence[Line] = ()
+    """The end of its log."""
+    python: str = ""
+    installer: str = ""
+    directory: str = ""
+    """The working directory; empty if it is unknown."""
+    missing_image: str = ""
+    """The image that this machine did not have: the process had the machine's files."""
+
+
+def describe_end(exit_code: int | None, reason: str = "") -> str:
+    """`exit code 1`, `exit code 137 (SIGKILL)`, `OOMKilled (exit code 137)`."""
+    if exit_code is None:
+        return reason or "still running"
+    code = f"exit code {exit_code}"
+    if reason not in _GENERIC_REASONS:
+        return f"{reason} ({code})"
+    name = signal_name(exit_code)
+    return f"{code} ({name})" if name else code
+
+
+def signal_name(exit_code: int | None) -> str | None:
+    """The signal of an exit code above 128."""
+    try:
+        return signal.Signals(exit_code - 128).name if exit_code is not None and exit_code > 128 else None
+    except ValueError:
+        return None
+
+
+_GENERIC_REASONS = frozenset({"", "Error", "Completed", "Unknown"})
