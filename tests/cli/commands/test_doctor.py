@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import venv
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -41,6 +42,25 @@ def test_the_python_is_the_one_that_run_would_use(embedded: UpCommand, tmp_path:
     [line] = [line for line in answer.out.splitlines() if line[6:].startswith("python ")]
     assert f"{python} (the active environment): Python 3." in line
     assert line.endswith(f"; jobs that kubectl creates use {record.python}")
+
+
+def test_a_torch_without_bytecode_is_named_with_the_command_that_compiles_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    venv.create(tmp_path / "env", symlinks=True)
+    [packages] = (tmp_path / "env" / "lib").glob("*/site-packages")
+    (packages / "torch").mkdir()
+    (packages / "torch" / "__init__.py").touch()
+    (packages / "torch-9.0.dist-info").mkdir()
+    (packages / "torch-9.0.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: torch\nVersion: 9.0\n")
+    monkeypatch.setenv("VIRTUAL_ENV", str(tmp_path / "env"))
+
+    [found] = doctor.check_python(DataDir(tmp_path / "none"))
+    assert (found.level, found.text.endswith("torch 9.0 without bytecode")) == ("note", True)
+    subprocess.run(found.advice.partition("Do it once: ")[2].split(), check=True)
+
+    [found] = doctor.check_python(DataDir(tmp_path / "none"))
+    assert (found.level, found.text.endswith("torch 9.0")) == ("ok", True)
 
 
 def test_what_is_broken_ends_with_1_and_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,14 +30,18 @@ _INDENT = 17
 _OPEN_FILES = 1024
 _LITTLE_MEMORY = 2**30
 _SECONDS = 20
-_VERSIONS = """
-import sys
-from importlib import metadata
-def version(name):
-    try: return metadata.version(name)
-    except metadata.PackageNotFoundError: return ""
-print(sys.version.split()[0], version("torch") or "-")
+_PACKAGES = """
+import os, sys
+from importlib import metadata, util
+print(sys.version.split()[0])
+try: torch = metadata.distribution("torch")
+except metadata.PackageNotFoundError: sys.exit()
+program = str(torch.locate_file("torch/__init__.py"))
+has_bytecode = not os.path.exists(program) or os.path.exists(util.cache_from_source(program))
+print(torch.version)
+print("" if has_bytecode else os.path.dirname(program))
 """
+"""Prints the versions of Python and torch, and the directory of torch if it has no bytecode."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,20 +89,24 @@ def check_python(data: DataDir) -> Iterator[Finding]:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     try:
         printed = subprocess.run(
-            [python, "-c", _VERSIONS], env=environment, capture_output=True, text=True, timeout=_SECONDS, check=True
+            [python, "-c", _PACKAGES], env=environment, capture_output=True, text=True, timeout=_SECONDS, check=True
         ).stdout
     except (OSError, subprocess.SubprocessError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it failed"
         advice = "choose another: trainwright up --python PATH"
         yield Finding("python", f"{python} cannot be run: {reason}", "FAIL", advice)
         return
-    version, torch = printed.split()
+    version, *torch = printed.splitlines()
     text = f"{python}{f' ({origin})' if origin else ''}: Python {version}"
-    if torch == "-":
+    if not torch:
         advice = f"PyTorchJobs need it: {install_command(python)} torch, or choose another Python with --python"
         yield Finding("python", f"{text}, without torch{default}", "note", advice)
+    elif directory := torch[1]:
+        compile_once = f"{python} -m compileall -q {directory}"
+        advice = f"every rank compiles it when it starts, which takes seconds. Do it once: {compile_once}"
+        yield Finding("python", f"{text}, torch {torch[0]} without bytecode{default}", "note", advice)
     else:
-        yield Finding("python", f"{text}, torch {torch}{default}")
+        yield Finding("python", f"{text}, torch {torch[0]}{default}")
 
 
 def check_sandbox(data: DataDir) -> Iterator[Finding]:
