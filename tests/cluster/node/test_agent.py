@@ -18,6 +18,7 @@ from trainwright.cluster.node.pods.pod_directory import PodDirectory, Supervisor
 from trainwright.cluster.node.pods.pod_termination import StoppingPods
 from trainwright.cluster.node.supervisor.files import write_json
 from trainwright.objects import Object
+from trainwright.objects.kinds.pods import read_pod
 from trainwright.objects.resources import (
     CONFIG_MAPS,
     LEASES,
@@ -75,6 +76,23 @@ async def test_a_pod_without_restarts_fails_as_disrupted_when_the_cluster_is_sto
     assert (pod["status"]["reason"], pod["status"]["message"]) == ("Terminated", message)
     (target,) = [one for one in pod["status"]["conditions"] if one["type"] == "DisruptionTarget"]
     assert (target["status"], target["reason"]) == ("True", "TerminationByKubelet")
+
+
+async def test_an_init_container_that_runs_again_after_a_stop_of_the_cluster_does_not_count(node: Node) -> None:
+    await node.create(
+        "p", container("exec sleep 600"), restartPolicy="OnFailure", initContainers=[container("true", name="init")]
+    )
+    await node.until_phase("p", "Running")
+    await node.down()
+    pods = StoppingPods(node.directory)
+    pods.stop()
+    while not pods.wait(1):
+        pass
+
+    await node.up()
+    pod = await node.until("p", lambda pod: main_status(pod)["restartCount"] == 1)
+    assert pod["status"]["initContainerStatuses"][0]["restartCount"] == 1
+    assert read_pod(pod).restarts == 0
 
 
 async def test_a_container_is_restarted_by_policy_and_its_previous_log_is_kept(node: Node, tmp_path: Path) -> None:

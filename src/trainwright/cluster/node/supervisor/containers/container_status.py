@@ -192,6 +192,9 @@ def without_supervisor(state: PodState, policy: str, now: str, *, shutdown: bool
         mains = [terminated_with_pod(status, now) for status in mains]
         if any(status.get("disrupted") for status in [*inits, *mains] if not status.get("sidecar")):
             state = {**state, "reason": NODE_SHUTDOWN, "message": NODE_SHUTDOWN_MESSAGE}
+    elif shutdown or any(status.get("disrupted") for status in mains):
+        # Init containers run again before those that the shutdown ended.
+        inits = [{**status, "disrupted": True} if exit_code(status) == 0 else status for status in inits]
     return {**state, "initContainers": inits, "containers": mains, "finished": not restart}
 
 
