@@ -1,5 +1,7 @@
 """What launchers' logs show about failed MPI programs. The texts are those of Open MPI 4.1.8 and 5.0.11, and MPICH."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -68,6 +70,14 @@ SIGNALLED = (
     DASHES,
     "mpirun noticed that process rank 1 with PID 7 on node sum-worker-1 exited on signal 9 (Killed).",
     DASHES,
+)
+INTERLEAVED = (
+    f"[sum-worker-0][[40962,1],0][/openmpi/opal/mca/btl/tcp/btl_tcp.c:559:mca_btl_tcp_recv_blocking] {DASHES}",
+    "Primary job  terminated normally, but 1 process returned",
+    "a non-zero exit code. Per user-direction, the job has been aborted.",
+    DASHES,
+    "recv(18) failed: Connection reset by peer (104)",
+    *NON_ZERO,
 )
 LOST = (
     DASHES,
@@ -153,6 +163,7 @@ def diagnosis(*lines: str, code: int = 1) -> Diagnosis:
         ((*TRACEBACK, *ABORT_5, *SOCKET_CLOSED), 7, "(process 1) failed first: ValueError: bad shard 7", "exception"),
         ((*ABORT_5, *EXITED_5), 7, "(process 1 on worker-1) failed first: exit code 7", "exit-code"),
         (NON_ZERO, 3, "(process 0) failed first: exit code 3", "exit-code"),
+        (INTERLEAVED, 3, "(process 0) failed first: exit code 3", "exit-code"),
         ((*DISCONNECTED, *SIGNALLED), 137, "(process 1 on worker-1) failed first: SIGKILL ended it", "killed"),
         ((*SOCKET_CLOSED,), 14, "failed first: the connection to a process was lost", "killed"),
         (MPICH_EXIT, 9, "failed first: SIGKILL ended it", "killed"),
@@ -169,6 +180,7 @@ def test_the_process_that_failed_and_its_worker_are_named(
 ) -> None:
     found = diagnosis(*lines, code=code)
     assert headline in found.headline
+    assert "non-zero exit code" not in found.headline
     assert found.rank == "launcher"
     assert found.cause == (cause or "exception")
     assert not any("kubectl exec" in line or DASHES in line for line in found.evidence)
@@ -193,6 +205,24 @@ def test_a_lost_worker_that_still_runs_is_named_in_the_summary() -> None:
     found = diagnose([launcher(*LOST), worker(0, code=None), worker(1, code=None)])
     assert found is not None
     assert "mpirun lost the connection to sum-worker-1" in found.summary
+
+
+def test_a_worker_that_was_deleted_and_replaced_is_named_before_mpirun() -> None:
+    found = diagnose([launcher(*LOST, code=205), worker(0), worker(1, at=0.2), worker(1)])
+    assert found is not None
+    assert found.headline == "worker-1 failed first: SIGTERM ended it"
+    assert found.followers == ("launcher", "worker-0")
+
+
+def test_the_stop_of_the_cluster_is_named_before_what_mpirun_reports_about_it() -> None:
+    message = "The cluster was stopped; the program ended"
+    runs = [launcher(*NOT_STARTED, code=137), worker(0, code=137, at=1.5), worker(1, code=137, at=1.5)]
+    found = diagnose([replace(run, reason="ContainerStatusUnknown", message=message) for run in runs])
+    assert found is not None
+    assert found.headline == "launcher failed first: ContainerStatusUnknown: The cluster was stopped; the program ended"
+    assert found.alike == ("worker-0", "worker-1")
+    assert "restartPolicy OnFailure" in found.advice
+    assert not any("kubectl exec" in line for line in found.evidence)
 
 
 def test_a_program_that_mentions_mpi_is_none() -> None:

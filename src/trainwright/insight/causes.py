@@ -65,6 +65,8 @@ def _pod_reason(evidence: Evidence) -> Explanation | None:
     return None
 
 
+NODE_STOPPED = "ContainerStatusUnknown"
+"""The reason of a container that ran when the embedded cluster or its machine stopped."""
 _POD_REASONS = {
     "Evicted": "request the resources that the pod needs, so that the node does not run out of them",
     "Preempting": "give the job a higher priority",
@@ -74,11 +76,13 @@ _POD_REASONS = {
     "StartError": "check `command` and the PATH of the image",
     "ContainerCannotRun": "check `command` and the PATH of the image",
     "CreateContainerError": "check the container in the manifest",
+    NODE_STOPPED: "run the job again; with restartPolicy OnFailure it starts again by itself",
 }
 _POD_CAUSES = {
     "PortTaken": Cause.PORT_IN_USE,
     "StartError": Cause.COMMAND_NOT_FOUND,
     "ContainerCannotRun": Cause.COMMAND_NOT_FOUND,
+    NODE_STOPPED: Cause.TERMINATED,
 }
 
 

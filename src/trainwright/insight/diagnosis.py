@@ -209,7 +209,7 @@ def _waited_for(incident: Sequence[Suspect], suspects: Sequence[Suspect], ranks:
     waiting = [one for one in reporting if one.by_peers in {Cause.TIMEOUT, Cause.UNREACHABLE_PEER}]
     unreachable = _ranks([one for one in waiting if one.by_peers is Cause.UNREACHABLE_PEER])
     others = [rank for rank in ranks if rank not in _ranks(reporting)]
-    if leaver := _early_leaver(reporting, suspects):
+    if leaver := _early_leaver(reporting, suspects) or _lost_worker(reporting, suspects):
         return _named(leaver, incident, ())
     if len(unreachable) == 1 and len(_ranks(waiting)) > 1:
         # Its peers wait for it, so they are there, and only this rank does not find them.
@@ -248,6 +248,17 @@ def _early_leaver(reporting: Sequence[Suspect], suspects: Sequence[Suspect]) -> 
     ended = [one for one in suspects if one.exit_code == 0 and not one.run.init and one.run.finished_at is not None]
     early = [one for one in ended if lost and one.end <= min(lost) + (_KILL_SECONDS if one.run.exact else 1.0)]
     return early[0] if len(early) == 1 else None
+
+
+def _lost_worker(reporting: Sequence[Suspect], suspects: Sequence[Suspect]) -> Suspect | None:
+    """The end of the worker that mpirun lost, also of one that was deleted and has been replaced."""
+    ended = [
+        one
+        for mpirun in reporting
+        for one in suspects
+        if one.run.pod == mpirun.host and mpirun.onset - _INCIDENT_SECONDS < one.end <= mpirun.end
+    ]
+    return max(ended, key=lambda one: one.end, default=None)
 
 
 def _missing_rank(

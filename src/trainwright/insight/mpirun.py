@@ -67,6 +67,7 @@ _TRACE = re.compile(
 _HINT = re.compile(r"MPI|mpirun|orted|prte|ORTE|PRTE|RUNNING AT|abort\(|enough slots")
 _BEGIN = re.compile(
     r"^-{60,}$|^=={30,}$|^\[[\w.-]{1,253}:\d{5,9}\] (?:\*\*\*|PMIX ERROR)|^\*\*\* An error occurred in MPI_"
+    r"|^\[[\w.-]{1,253}\]\[\[\d{1,9},\d{1,9}\],\d{1,9}\]\["  # lost connections, often without an end of line
 )
 _PEER = re.compile(r"^Peer host: +(?P<host>\S{1,253})$")
 _MPIRUN = r"(?:mpirun|mpiexec|orterun|prterun|prte)"
@@ -121,7 +122,7 @@ def _not_started(found: _Found) -> MpiReport:
 def _lost(found: _Found) -> MpiReport:
     host = found.below(r"^Remote daemon: .{1,100} on node (\S+)")
     summary = f"mpirun lost the connection to {host or 'a worker'}"
-    advice = "see why the worker ended: `trainwright describe`"
+    advice = "the worker was deleted or evicted, or its node was lost: see `trainwright events`"
     return MpiReport(found.number, host=host, explanation=Explanation(Cause.LOST_PEER, summary, advice))
 
 

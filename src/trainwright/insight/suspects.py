@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from trainwright.insight.causes import decisive_exception, explain
+from trainwright.insight.causes import NODE_STOPPED, decisive_exception, explain
 from trainwright.insight.evidence import Cause, Evidence, Explanation
 from trainwright.insight.exceptions import (
     FailedProcess,
@@ -101,10 +101,13 @@ class Suspect:
 
 
 def suspects_of(run: Run) -> list[Suspect]:
-    if run.exit_code not in {None, 0} and find_mpi_report(run.lines):
-        launcher = replace(run, lines=tuple(line for line in run.lines if not is_trace(line.text)))
-        if report := find_mpi_report(launcher.lines):
-            return [_of_mpirun(launcher, report)]
+    if run.rank == _LAUNCHER:
+        run = replace(run, lines=tuple(line for line in run.lines if not is_trace(line.text)))
+    if run.reason == NODE_STOPPED:
+        # What it printed meanwhile, about peers that were stopped too, is no cause.
+        return [replace(_suspect(run, run.exit_code, None), by_peers=None)]
+    if run.exit_code not in {None, 0} and (report := find_mpi_report(run.lines)):
+        return [_of_mpirun(run, report)]
     exceptions = find_exceptions(run.lines)
     table = find_failed_processes(run.lines)
     of_program = [one for one in exceptions if not one.of_launcher]
@@ -117,6 +120,10 @@ def suspects_of(run: Run) -> list[Suspect]:
         return found
     # Only torchrun itself has failed.
     return [_suspect(run, run.exit_code, decisive_exception(exceptions, run.lines, run.exit_code), of_launcher=True)]
+
+
+_LAUNCHER = "launcher"
+"""The rank of an MPIJob that runs mpirun."""
 
 
 def _processes(run: Run, exceptions: Sequence[RaisedException], table: Sequence[FailedProcess]) -> list[Suspect]:
