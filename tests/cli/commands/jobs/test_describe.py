@@ -44,6 +44,17 @@ def test_a_suspended_job_is_described_on_any_cluster(cluster: Cluster) -> None:
     assert "trainwright delete digits" in text
 
 
+def test_a_stopped_job_has_not_failed(embedded_namespace: Cluster) -> None:
+    cluster = embedded_namespace
+    cluster.create(shell_job("digits", "exec sleep 600"))
+    cluster.succeed("wait", "digits", "--for=running", "--timeout", "30s")
+    cluster.succeed("stop", "digits")
+    text = cluster.succeed("describe", "digits")
+    assert "Stopped, cleaned up" in text
+    assert "ailed" not in text
+    assert "failure" not in text
+
+
 def test_ranks_are_shown_from_the_status_of_their_pods(real: Cluster) -> None:
     job = real.create(shell_job("digits", "true"))
     owner = {key: job[key] for key in ("apiVersion", "kind")}

@@ -18,7 +18,7 @@ from trainwright.cli.jobs.summary import duration, finished_state, human_age, jo
 from trainwright.cli.jobs.suspension import is_suspended
 from trainwright.cli.jobs.tables import table_lines, terminal_width
 from trainwright.cluster.embedded import PodRecord
-from trainwright.insight.diagnosis import Diagnosis
+from trainwright.insight.diagnosis import Cause, Diagnosis
 from trainwright.insight.progress import Progress
 from trainwright.objects import Object
 from trainwright.objects.kinds.pods import ContainerStatus, Pod
@@ -51,7 +51,7 @@ def _sections(
     session: Session, job: FoundJob, pods: list[RankPod], diagnosis: Diagnosis | None, now: datetime
 ) -> Iterator[tuple[str, list[str]]]:
     yield "", _head(session, job, now)
-    if diagnosis:
+    if diagnosis and not _was_stopped(job, diagnosis):
         title = "Why it failed" if finished_state(job.object) == "Failed" else "Last failure"
         evidence = [f"  {line}" for line in evidence_lines(diagnosis)]
         yield title, [*diagnosis_lines(diagnosis), *evidence]
@@ -64,6 +64,11 @@ def _sections(
     events = events_of(session, job)
     yield "Events", _event_lines(events[-_SHOWN_EVENTS:], now)
     yield "Next", _next(session, job, pods, diagnosis, more_events=len(events) > _SHOWN_EVENTS)
+
+
+def _was_stopped(job: FoundJob, diagnosis: Diagnosis) -> bool:
+    """True if the user suspended the job, which ended its pods."""
+    return job_state(job.object) == "Suspended" and diagnosis.cause is Cause.TERMINATED
 
 
 def _head(session: Session, job: FoundJob, now: datetime) -> list[str]:
@@ -118,8 +123,9 @@ def _ranks(pods: list[RankPod], now: datetime) -> list[str]:
 
 def _pod_state(one: RankPod, job_pods: list[Pod]) -> str:
     if one.pod is None:
-        code = _exit_code(one)
-        return "Succeeded, cleaned up" if code == "0" else "Failed, cleaned up" if code else "Deleted"
+        # SIGTERM is how clean-up, `stop` and scaling down end a pod.
+        ended = {"": "Deleted", "0": "Succeeded, cleaned up", "143": "Stopped, cleaned up"}
+        return ended.get(_exit_code(one), "Failed, cleaned up")
     from trainwright.cli.follow.state.pod_states import pod_state
 
     return pod_state(one.pod, job_pods)
