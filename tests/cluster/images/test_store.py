@@ -11,6 +11,7 @@ from unittest import mock
 
 import pytest
 
+from tests.support.cluster.disks import fill, small_disk
 from tests.support.images.builder import add_image
 from tests.support.thoroughness import THOROUGH
 from tests.support.waiting import wait_until
@@ -259,6 +260,23 @@ def test_full_disk_is_named_and_leaves_nothing(store: ImageStore) -> None:
 
     assert blobs(store) == before
     assert temporary_files(store) == []
+
+
+def test_images_can_be_removed_when_the_disk_is_full(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "disk") as disk:
+        store = ImageStore(disk / "images")
+        names = [add_image(store, f"one:{number}", ({"a": bytes(number)},)).reference for number in range(1, 4)]
+        kept = add_image(store, "kept")
+        fill(disk / "filler")
+        with pytest.raises(StoreError, match="no space left"):
+            store.write_blob(b"more")
+
+        assert all(store.remove(name) for name in names if name)
+        collected = store.collect()
+
+        assert len(collected.digests) == 9
+        assert store.images() == [kept]
+        store.write_blob(b"more")
 
 
 def test_directory_that_cannot_be_written_is_named(tmp_path: Path) -> None:

@@ -22,6 +22,10 @@ class StoreError(Exception):
     """The store cannot do what was asked; one line that names the cause and, if there is one, the fix."""
 
 
+class FullDiskError(StoreError):
+    """The disk or the user's quota is full."""
+
+
 class WrongDigestError(StoreError):
     """Content is not what its digest says."""
 
@@ -118,6 +122,25 @@ class BlobStore:
             writer.write(content)
             writer.move_to(path)
 
+    def reserve(self, path: Path, size: int) -> None:
+        """Makes a file whose space `replace_file_from` can use when the disk is full. Without space there is none."""
+        with suppress(OSError, StoreError):
+            if not path.exists() or path.stat().st_size < size:
+                self.replace_file(path, bytes(2 * size))
+
+    def replace_file_from(self, reserve: Path, path: Path, content: bytes) -> None:
+        """Replaces a small file at once, in space that was reserved for it; needs a lease."""
+        try:
+            with reserve.open("r+b") as file:
+                file.write(content)
+                file.truncate()
+                file.flush()
+                os.fsync(file.fileno())
+            reserve.replace(path)
+            _sync_directory(path.parent)
+        except OSError as error:
+            raise disk_error(self.directory, error) from error
+
 
 class BlobWriter:
     """A blob that is being written, in a temporary file of the store, which is removed unless it is committed."""
@@ -196,7 +219,7 @@ def is_full(error: OSError) -> bool:
 
 def disk_error(directory: Path, error: OSError) -> StoreError:
     if is_full(error):
-        return StoreError(f"no space left in {directory}: free some, for example with `trainwright image prune`")
+        return FullDiskError(f"no space left in {directory}: free some, for example with `trainwright image prune`")
     return StoreError(f"cannot write to {directory}: {error.strerror or error}")
 
 

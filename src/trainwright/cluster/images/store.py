@@ -19,6 +19,7 @@ from trainwright.cluster.images.blobs import (
     BlobStore,
     BlobWriter,
     DamagedImageError,
+    FullDiskError,
     StoreError,
     WrongDigestError,
     lock,
@@ -370,7 +371,18 @@ class ImageStore(BlobStore):
             yield manifests
             if manifests != index.manifests:
                 document = {"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": manifests}
-                self.replace_file(self.directory / "index.json", msgspec.json.encode(document))
+                self._replace_index(msgspec.json.encode(document), is_smaller=len(manifests) < len(index.manifests))
+
+    def _replace_index(self, content: bytes, *, is_smaller: bool) -> None:
+        path, reserve = self.directory / "index.json", self.directory / "index.reserve"
+        try:
+            self.replace_file(path, content)
+        except FullDiskError:
+            # Images can be removed on a full disk, or nothing would free it.
+            if not is_smaller or not reserve.exists():
+                raise
+            self.replace_file_from(reserve, path, content)
+        self.reserve(reserve, len(content))
 
     def _add_entry(self, entry: Descriptor, reference: ImageReference | None) -> None:
         with self._changed_index() as manifests:
