@@ -103,6 +103,16 @@ def test_changed_files_are_not_saved(store: ImageStore, change, cause: str) -> N
         archive_of(store, image)
 
 
+def test_all_images_with_changed_files_are_named(store: ImageStore) -> None:
+    image = add_built_image(store, "one")
+    store.tag(ImageReference.parse("two:2"), image)
+    add_built_image(store, "other", {"a": b"1"})
+    (files_of(store, image) / "etc" / "greeting").write_bytes(b"HELLO")
+
+    with pytest.raises(DamagedImageError, match=r"Remove the images that have it \(one:latest, two:2\), and build"):
+        archive_of(store, image)
+
+
 def test_digest_of_registries_is_not_known_before_the_push(store: ImageStore) -> None:
     image = add_built_image(store)
     assert image.repo_digest is None

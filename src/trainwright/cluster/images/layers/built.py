@@ -86,7 +86,7 @@ class BuiltLayers:
                 process.stdout.close()
                 message = process.stderr.read()
                 if process.wait():
-                    raise damaged_layer(layer, message)
+                    raise damaged_layer(self._store, layer, message)
 
 
 def stream_command(store: ImageStore, layer: Descriptor, form: Literal["tar", "gzip"]) -> list[str]:
@@ -97,11 +97,18 @@ def stream_command(store: ImageStore, layer: Descriptor, form: Literal["tar", "g
     return [sys.executable, "-m", PROGRAM, str(store.directory), layer.digest, form]
 
 
-def damaged_layer(layer: Descriptor, message: bytes) -> DamagedImageError:
+def damaged_layer(store: ImageStore, layer: Descriptor, message: bytes) -> DamagedImageError:
+    """Names all images that have the layer: as long as one of them is there, a build finds the changed files again."""
     lines = message.decode(errors="replace").strip().splitlines()
     cause = lines[-1] if lines else "the process that reads its files ended"
+    names = [
+        image.reference.familiar if image.reference else image.short_id
+        for image in store.images()
+        if layer.digest in image.config.rootfs.diff_ids
+    ]
     return DamagedImageError(
-        f"layer {layer.digest} cannot be read: {cause}. Remove the images that have it, and build them again"
+        f"layer {layer.digest} cannot be read: {cause}. "
+        f"Remove the images that have it ({', '.join(names)}), and build them again"
     )
 
 

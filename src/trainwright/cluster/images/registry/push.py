@@ -160,10 +160,12 @@ class _Pusher:
                 await asyncio.to_thread(writer.write, piece)
             message = await process.stderr.read()
             if await process.wait():
-                raise damaged_layer(layer, message)
+                raise damaged_layer(self._store, layer, message)
         except BaseException:
             with suppress(ProcessLookupError):
                 process.kill()
+            # Not reaped here, it would be reported as unknown when the loop ends.
+            await process.wait()
             raise
 
     async def _push_blob(self, blob: Descriptor, sources: list[str], file: Path | None = None) -> None:
