@@ -106,6 +106,10 @@ NOT_STARTED = (
     "ORTE was unable to reliably start one or more daemons.",
     DASHES,
 )
+LOST_SERVER = (
+    "error: the connection to the API server ended before the command did",
+    *NOT_STARTED[1:],
+)
 NO_PROGRAM = (
     DASHES,
     "mpirun was unable to launch the specified application as it could not access",
@@ -171,6 +175,7 @@ def diagnosis(*lines: str, code: int = 1) -> Diagnosis:
         (SLOTS, 1, "failed first: mpirun was asked for 3 processes, but the workers have fewer slots", "bad-argument"),
         (NO_ORTED, 127, "failed first: the workers have no orted, by which mpirun starts", "command-not-found"),
         (NO_PROGRAM, 132, "failed first: /no/python does not exist in sum-worker-0", "command-not-found"),
+        (LOST_SERVER, 1, "mpirun lost its daemons in the workers: error: the connection to the", "unreachable-peer"),
         (NOT_STARTED, 1, 'in a worker: Error from server (NotFound): pods "sum-worker-1"', "unreachable-peer"),
     ],
     ids=lambda value: str(value)[:40] if isinstance(value, str) else "",

@@ -62,7 +62,7 @@ class _Found(NamedTuple):
 
 
 _TRACE = re.compile(
-    r"\+(?: |$)|POD_NAME=\S|/opt/kube/kubectl exec |\[[\w.-]{1,253}:\d{5,9}\] plm:.{0,40} Warning: setpgid"
+    r"\+(?: |$)|shift\+?$|POD_NAME=\S|/opt/kube/kubectl exec |\[[\w.-]{1,253}:\d{5,9}\] plm:.{0,40} Warning: setpgid"
 )
 _HINT = re.compile(r"MPI|mpirun|orted|prte|ORTE|PRTE|RUNNING AT|abort\(|enough slots")
 _BEGIN = re.compile(
@@ -114,6 +114,10 @@ def _no_executable(found: _Found) -> MpiReport:
 def _not_started(found: _Found) -> MpiReport:
     """The agent says why; kubectl's errors begin so."""
     errors = [text for text in found.texts if re.match(r"error: |Error from server |Unable to connect", text)]
+    if lost := next((text for text in errors if _LOST_SERVER.search(text)), None):
+        summary = f"mpirun lost its daemons in the workers: {lost}"
+        explanation = Explanation(Cause.UNREACHABLE_PEER, summary, "the API server was stopped or started again")
+        return MpiReport(found.number, explanation=explanation)
     summary = "mpirun could not start its daemon in a worker" + (f": {errors[0]}" if errors else "")
     advice = "see whether all workers run, and their events"
     return MpiReport(found.number, explanation=Explanation(Cause.UNREACHABLE_PEER, summary[:300], advice))
@@ -166,6 +170,7 @@ def _disconnected(found: _Found) -> MpiReport:
     return MpiReport(found.number, host=host, explanation=Explanation(Cause.KILLED, summary, _LOST_ADVICE))
 
 
+_LOST_SERVER = re.compile(r"ended before the command did|unexpected EOF|client connection lost")
 _LOST_ADVICE = (
     "a process ended without MPI_Finalize, killed or crashed: compare its memory with the limits of the Worker"
 )

@@ -1,6 +1,7 @@
 """The kubectl of launchers, against the embedded cluster and with wrong arguments."""
 
 import json
+import socket
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -88,6 +89,20 @@ def test_exit_code_is_that_of_the_command(status: dict[str, object], code: int) 
 def test_a_command_that_cannot_be_run_is_the_servers_message() -> None:
     with pytest.raises(kubectl.KubectlError, match="no such container"):
         kubectl.exit_code(b'{"status": "Failure", "message": "no such container"}')
+
+
+def test_it_waits_for_an_api_server_that_starts_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits: list[float] = []
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+
+        def start_listening(seconds: float) -> None:
+            waits.append(seconds)
+            server.listen()
+
+        monkeypatch.setattr("time.sleep", start_listening)
+        kubectl.connect(*server.getsockname()).close()
+    assert waits == [kubectl.RETRY_SECONDS]
 
 
 def pod(name: str, ready: str = "True") -> dict[str, object]:

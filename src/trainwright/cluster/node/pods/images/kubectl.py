@@ -8,6 +8,7 @@ import _socket
 import _ssl
 import os
 import sys
+import time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ USAGE = (
     "`wait --for=condition=TYPE [--timeout=10s] pod/NAME...`"
 )
 ANSWER_SECONDS = 30.0
+RETRY_SECONDS = 0.5
 SHOWN_PODS = 5
 
 STDOUT, STDERR, STATUS = 1, 2, 3
@@ -116,13 +118,28 @@ class Socket(_socket.socket):
     __slots__ = ("__weakref__",)
 
 
+def connect(host: str, port: int) -> Socket:
+    """Waits for an API server that is not up: the cluster process may just be starting again."""
+    end = time.monotonic() + ANSWER_SECONDS
+    while True:
+        connection = Socket(_socket.AF_INET, _socket.SOCK_STREAM)
+        connection.settimeout(ANSWER_SECONDS)
+        try:
+            connection.connect((host, port))
+        except ConnectionRefusedError:
+            connection.close()
+            if time.monotonic() > end:
+                raise
+            time.sleep(RETRY_SECONDS)
+        else:
+            return connection
+
+
 class Connection:
     """Bytes to and from the API server."""
 
     def __init__(self, host: str, port: int) -> None:
-        self._socket = Socket(_socket.AF_INET, _socket.SOCK_STREAM)
-        self._socket.settimeout(ANSWER_SECONDS)
-        self._socket.connect((host, port))
+        self._socket = connect(host, port)
         self._socket.setsockopt(_socket.IPPROTO_TCP, _socket.TCP_NODELAY, 1)
         # It checks certificates and host names.
         context: Any = _ssl._SSLContext(_ssl.PROTOCOL_TLS_CLIENT)  # noqa: SLF001
@@ -143,7 +160,7 @@ class Connection:
         """Less only at the end of the connection."""
         parts = [self._unread]
         missing = size - len(self._unread)
-        while missing > 0 and (part := self._tls.read(65536)):
+        while missing > 0 and (part := self._receive()):
             parts.append(part)
             missing -= len(part)
         found = b"".join(parts)
@@ -153,12 +170,20 @@ class Connection:
     def read_line(self) -> bytes:
         """Without its end."""
         while b"\n" not in self._unread:
-            part = self._tls.read(65536)
+            part = self._receive()
             if not part:
                 raise KubectlError("the API server ended the connection")
             self._unread += part
         line, _, self._unread = self._unread.partition(b"\n")
         return line.rstrip(b"\r")
+
+    def _receive(self) -> bytes:
+        """Empty at the end of the connection, also if the API server was killed."""
+        try:
+            data: bytes = self._tls.read(65536)
+        except (_ssl.SSLEOFError, ConnectionError):
+            return b""
+        return data
 
 
 def read(name: str) -> str:
@@ -205,7 +230,7 @@ def run(cluster: Cluster, pod: str, container: str, command: "list[str]") -> int
                 data = data[os.write(channel, data) :]
         elif channel == STATUS:
             return exit_code(data)
-    raise KubectlError("the connection ended before the command did")
+    raise KubectlError("the connection to the API server ended before the command did")
 
 
 def exit_code(data: bytes) -> int:
@@ -273,7 +298,6 @@ def wait(cluster: Cluster, resources: "list[str]", options: "dict[str, str]") ->
 def watch(cluster: Cluster, seconds: float) -> "Iterator[dict[str, Any]]":
     """All pods of the namespace, then each that changes. The server ends the watch; if it ends it early, all again."""
     import json
-    import time
 
     end = time.monotonic() + seconds
     while (left := end - time.monotonic()) > 0:
