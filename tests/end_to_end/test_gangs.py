@@ -20,6 +20,7 @@ def test_job_runs_in_a_pod_group(name: str, group: str, tmp_path: Path, kubectl_
         commands = Commands(up, kubectl_binary)
         job = shell_job("pair", "sleep 2", "sleep 2", workers=1)
         commands.kubectl("apply", "-f", "-", stdin=json.dumps(job))
+        commands.kubectl("wait", "--for=create", f"podgroups.{group}/pair", "--timeout=60s")
         found = commands.get(f"podgroups.{group}", "pair")
         assert found["spec"]["minMember"] == 2
         commands.kubectl("wait", "--for=condition=Succeeded", "pytorchjob/pair", "--timeout=60s")
