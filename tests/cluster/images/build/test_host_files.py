@@ -21,7 +21,7 @@ def test_the_files_of_this_machine_stand_in_and_stay_as_they_are(build: Build, t
 
     image = build(
         f"FROM {MISSING}\nWORKDIR /opt/app\nADD a.py .\n"
-        f"RUN ls {hidden}; echo x > $HOME/by-build; echo y > /opt/app/made\n",
+        f"RUN ls {hidden}; echo x > ~/by-build && cat {Path.home()}/by-build && echo y > /opt/app/made\n",
         hidden=[str(hidden)],
     )
 

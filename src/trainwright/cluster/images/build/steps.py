@@ -182,12 +182,14 @@ class Steps:
         inherited = self._options.environment if state.uses_host_files else {}
         variables = {"PATH": DEFAULT_PATH, "HOSTNAME": container, **inherited, **arguments, **environment(config)}
         argv, script = command_of(run, shell_of(config))
+        # The machine's /root is closed to an ordinary user, who is root here.
+        home = str(Path.home()) if state.uses_host_files else "/root"
 
         def execute() -> None:
             try:
                 for one in mounts:
                     one.mount_memory()
-                account = find_account(config.user) if config.user else Account(0, 0, home="/root")
+                account = find_account(config.user) if config.user else Account(0, 0, home=home)
                 _execute(argv, script, variables, account, config.working_dir or "/", self._output)
             except (BuildError, OSError) as error:
                 os.write(self._output, f"{error}\n".encode())
