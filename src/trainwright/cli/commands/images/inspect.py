@@ -20,11 +20,28 @@ from trainwright.cli.jobs.output import object_text, output_flag
 from trainwright.cluster.images.formats import SKIPPED_LABEL
 from trainwright.cluster.images.store import Image
 
+_EMPTY = {"Author": "", "Variant": "", "HostFiles": False, "SkippedRun": []}
+_EMPTY_CONFIG = {
+    "User": "",
+    "ExposedPorts": {},
+    "Env": [],
+    "Entrypoint": [],
+    "Cmd": [],
+    "Volumes": {},
+    "WorkingDir": "",
+    "Labels": {},
+    "StopSignal": "",
+}
+
 
 @click.command(name="inspect")
 @click.argument("names", nargs=-1, required=True, metavar="IMAGE…", shell_complete=complete_images)
 @click.option(
-    "-f", "--format", "template", metavar="TEMPLATE", help="A template such as '{{.Id}}' or '{{json .Config}}'."
+    "-f",
+    "--format",
+    "template",
+    metavar="TEMPLATE",
+    help="json, or a template such as '{{.Id}}' or '{{json .Config}}'.",
 )
 @output_flag("json", "yaml")
 @store_flag
@@ -40,9 +57,15 @@ def inspect_command(names: tuple[str, ...], template: str | None, output: str, d
     documents = [describe(image, [other for other in images if other.id == image.id]) for image in found]
     if template:
         for document in documents:
-            click.echo(render(template, document))
+            click.echo(render(template, _with_all_fields(document)))
     else:
         click.echo(object_text(documents, output))
+
+
+def _with_all_fields(document: dict[str, Any]) -> dict[str, Any]:
+    """A template may name a field that this image does not have, as in Docker."""
+    absent = {name: value for name, value in _EMPTY.items() if name not in document}
+    return {**document, **absent, "Config": {**_EMPTY_CONFIG, **document["Config"]}}
 
 
 def describe(image: Image, names: list[Image]) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """`trainwright image ls` and `history`."""
 
+from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,15 @@ from trainwright.cluster.images.store import Image
 
 _NONE = "<none>"
 _LONGEST_INSTRUCTION = 45
+_HEADS = {
+    "Repository": "REPOSITORY",
+    "Tag": "TAG",
+    "Digest": "DIGEST",
+    "ID": "IMAGE ID",
+    "CreatedAt": "CREATED AT",
+    "CreatedSince": "CREATED",
+    "Size": "SIZE",
+}
 
 
 @click.command(name="ls")
@@ -40,7 +50,12 @@ _LONGEST_INSTRUCTION = 45
     metavar="KEY=VALUE",
     help="dangling=true, reference=PATTERN or label=KEY.",
 )
-@click.option("--format", "template", metavar="TEMPLATE", help="A template such as '{{.Repository}}:{{.Tag}}'.")
+@click.option(
+    "--format",
+    "template",
+    metavar="TEMPLATE",
+    help="json, or a template such as '{{.Repository}}:{{.Tag}}' or 'table {{.ID}}\\t{{.Size}}'.",
+)
 @output_flag("table", "json", "yaml")
 @store_flag
 def ls_command(
@@ -70,15 +85,14 @@ def ls_command(
     if quiet:
         _print_lines(dict.fromkeys(str(row["ID"]) for row in rows))
     elif template:
-        _print_lines(render(template, row) for row in rows)
+        _print_lines(_formatted(template, rows))
     elif output != "table":
         click.echo(object_text(rows, output))
     else:
-        head = ["REPOSITORY", "TAG", "IMAGE ID", "CREATED", "SIZE"]
         fields = ["Repository", "Tag", "ID", "CreatedSince", "Size"]
         if digests:
-            head.insert(2, "DIGEST")
             fields.insert(2, "Digest")
+        head = [_HEADS[field] for field in fields]
         _print_lines(table_lines(head, [[str(row[field]) for field in fields] for row in rows]))
 
 
@@ -100,6 +114,15 @@ def history_command(name: str, quiet: bool, no_trunc: bool, output: str, data_di
         fields = ("ID", "CreatedSince", "CreatedBy", "Size", "Comment")
         head = ("IMAGE", "CREATED", "CREATED BY", "SIZE", "COMMENT")
         _print_lines(table_lines(head, [[str(row[field]) for field in fields] for row in rows]))
+
+
+def _formatted(template: str, rows: Sequence[Mapping[str, Any]]) -> Iterable[str]:
+    """A line for each row; after `table` tabs separate columns, and a head comes first."""
+    columns = template.removeprefix("table ")
+    if columns == template:
+        return [render(template, row) for row in rows]
+    head, *cells = (render(columns, row).split("\t") for row in (_HEADS, *rows))
+    return table_lines(head, cells)
 
 
 def _row(image: Image, *, no_trunc: bool) -> dict[str, Any]:

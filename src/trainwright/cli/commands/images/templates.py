@@ -1,4 +1,4 @@
-"""The templates of `--format` that Docker's users write most: `{{.Field}}`, `{{.A.B}}` and `{{json .Field}}`."""
+"""What Docker's users write most after `--format`: `json`, `{{.Field}}`, `{{.A.B}}` and `{{json .Field}}`."""
 
 import json
 import re
@@ -12,6 +12,9 @@ _FIELD = re.compile(r"(?P<json>json\s+)?\.(?P<path>\w+(?:\.\w+)*)?")
 
 
 def render(template: str, value: Mapping[str, Any]) -> str:
+    if template == "json":
+        template = "{{json .}}"
+
     def replace(match: re.Match[str]) -> str:
         action = _FIELD.fullmatch(match["content"])
         if action is None:
