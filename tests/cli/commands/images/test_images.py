@@ -9,6 +9,7 @@ import click.testing
 import pytest
 import yaml
 
+from tests.support.cluster.disks import fill, small_disk
 from tests.support.images.builder import add_image
 from trainwright.cli.commands.images.store import created_text, size_text
 from trainwright.cli.main import cli
@@ -89,6 +90,17 @@ def test_ls_selects_and_prints_as_docker_does(images: Images) -> None:
     assert "unknown filter 'colour'" in images.error("ls", "-f", "colour=red")
 
 
+def test_ls_formats_json_and_tables(images: Images) -> None:
+    image = add_image(images.store, "team/demo:1")
+
+    assert json.loads(images.output("ls", "--format", "json"))["ID"] == image.short_id
+    assert json.loads(images.output("inspect", "-f", "json", "team/demo:1"))["Id"] == image.id
+    assert images.output("ls", "--format", r"table {{.ID}}\t{{.Repository}}:{{.Tag}}").splitlines() == [
+        "IMAGE ID       REPOSITORY:TAG",
+        f"{image.short_id}   team/demo:1",
+    ]
+
+
 def test_ls_names_damaged_images_and_rm_removes_them(images: Images) -> None:
     image = add_image(images.store, "broken")
     images.store.blob_path(image.id).write_bytes(b"{}")
@@ -128,6 +140,7 @@ def test_inspect_prints_the_document_of_docker(images: Images) -> None:
         ("{{.Config.Cmd}}", "[/bin/sh -c]"),
         ("{{json .Config.Cmd}}", '["/bin/sh", "-c"]'),
         ("{{ .Config.Labels }}", "map[a:1 b:2]"),
+        ("{{.Config.Entrypoint}} {{json .Config.Volumes}} {{.HostFiles}}", "[] {} false"),
     ],
 )
 def test_inspect_with_a_template(images: Images, template: str, printed: str) -> None:
@@ -186,6 +199,13 @@ def test_rm_by_id_needs_force_for_several_names(images: Images) -> None:
     assert "image is referenced in multiple repositories" in images.error("rm", image.short_id)
     assert images.output("rm", "-f", image.short_id).count("Untagged: ") == 2
     assert images.store.images() == []
+
+
+def test_rm_of_nothing_deletes_nothing(images: Images) -> None:
+    left_over = images.store.write_blob(b"of an interrupted pull").digest
+
+    assert "Deleted" not in images("rm", "nope").stdout
+    assert images.store.has_blob(left_over)
 
 
 def test_rm_removes_the_others_if_one_is_not_there(images: Images) -> None:
@@ -248,6 +268,15 @@ def test_saved_archive_is_loaded_again(images: Images, tmp_path: Path) -> None:
     assert other.output("load", "-i", str(archive)) == "Loaded image: team/demo:1\n"
     assert other.output("load", stdin=archive.read_bytes()) == "Loaded image: team/demo:1\n"
     assert [found.digests for found in other.store.images()] == [image.digests]
+
+
+def test_save_to_a_full_disk_names_the_file(images: Images, tmp_path: Path) -> None:
+    add_image(images.store)
+    with small_disk(tmp_path / "disk") as disk:
+        fill(disk / "filler")
+
+        assert f"cannot write {disk}/demo.tar: No space left" in images.error("save", "-o", f"{disk}/demo.tar", "demo")
+        assert [path.name for path in disk.iterdir()] == ["filler"]
 
 
 def test_save_that_fails_keeps_the_file_that_was_there(images: Images, tmp_path: Path) -> None:

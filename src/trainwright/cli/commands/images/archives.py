@@ -4,6 +4,7 @@ import os
 import sys
 import tempfile
 from pathlib import Path
+from typing import BinaryIO
 
 import click
 
@@ -17,6 +18,7 @@ from trainwright.cli.commands.images.store import (
 from trainwright.cli.errors import CommandError
 from trainwright.cluster.images.archives import load_archive, save_archive
 from trainwright.cluster.images.formats import Platform
+from trainwright.cluster.images.store import Image, ImageStore
 
 
 @click.command(name="save")
@@ -35,17 +37,13 @@ def save_command(names: tuple[str, ...], output: Path | None, data_dir: Path | N
     if output is None:
         if sys.stdout.isatty():
             raise CommandError("refusing to write an archive to a terminal: use --output FILE or redirect")
-        with report_image_errors():
-            save_archive(store, images, sys.stdout.buffer)
-            sys.stdout.buffer.flush()
+        _save(store, images, sys.stdout.buffer, "standard output")
         return
     try:
         # A file that is replaced by an unfinished archive would be lost.
         with tempfile.NamedTemporaryFile(dir=output.absolute().parent, prefix=f".{output.name}.", delete=False) as file:
             try:
-                with report_image_errors():
-                    save_archive(store, images, file)  # type: ignore[arg-type]
-                file.flush()
+                _save(store, images, file, output)  # type: ignore[arg-type]
                 umask = os.umask(0)
                 os.umask(umask)
                 os.fchmod(file.fileno(), 0o666 & ~umask)
@@ -55,6 +53,17 @@ def save_command(names: tuple[str, ...], output: Path | None, data_dir: Path | N
                 raise
     except OSError as error:
         raise CommandError(f"cannot write {output}: {error.strerror or error}") from error
+
+
+def _save(store: ImageStore, images: list[Image], file: BinaryIO, target: Path | str) -> None:
+    with report_image_errors():
+        try:
+            save_archive(store, images, file)
+            file.flush()
+        except OSError as error:
+            if error.filename is not None:  # a file of the store
+                raise
+            raise CommandError(f"cannot write {target}: {error.strerror or error}") from error
 
 
 @click.command(name="load")

@@ -42,7 +42,7 @@ def prune_command(all_images: bool, force: bool, data_dir: Path | None) -> None:
     for digest in collected.digests:
         click.echo(f"deleted: {digest}")
     if collected.busy:
-        click.echo("Another command uses the store: nothing was deleted. Run this again when it has ended.", err=True)
+        click.echo("Another command uses the store: its files stay. Run this again when it has ended.", err=True)
     click.echo(f"\nTotal reclaimed space: {size_text(reclaimed)}")
 
 

@@ -51,14 +51,19 @@ def rm_command(names: tuple[str, ...], force: bool, data_dir: Path | None) -> No
                     click.echo(line)
         except CommandError as error:
             failures.append(error.message)
+    if len(failures) < len(names):
+        _delete_files(store)
+    if failures:
+        raise CommandError("\n".join(failures))
+
+
+def _delete_files(store: ImageStore) -> None:
     with report_image_errors():
         collected = store.collect()
     for digest in collected.digests:
         click.echo(f"Deleted: {digest}")
     if collected.busy:
         click.echo("Another command uses the store: `trainwright image prune` frees the space later.", err=True)
-    if failures:
-        raise CommandError("\n".join(failures))
 
 
 def _remove(store: ImageStore, name: str, *, force: bool) -> list[str]:
