@@ -423,6 +423,7 @@ def test_what_is_missing_or_wrong_is_one_clear_error(build: Build, tmp_path: Pat
     )
     assert "unable to find user nobody-here" in build.failure(f"FROM {BASE}\nCOPY --chown=nobody-here . /x\n")
     assert "invalid port" in build.failure(f"FROM {BASE}\nEXPOSE http\n")
+    assert "invalid signal: 'SIGTREM'" in build.failure(f"FROM {BASE}\nSTOPSIGNAL SIGTREM\n")
     assert "should be octal" in build.failure(f"FROM {BASE}\nCOPY --chmod=9 . /x\n")
     assert "does not exist; name another with -f" in build.failure(f"FROM {BASE}", path=tmp_path / "missing")
     assert "is not a directory" in build.failure(f"FROM {BASE}", context=tmp_path / "missing")

@@ -2,6 +2,7 @@
 
 import posixpath
 import re
+import signal
 from collections.abc import Mapping
 
 from trainwright.cluster.images.build.errors import BuildError
@@ -12,7 +13,7 @@ from trainwright.cluster.images.formats import RunConfig
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 DEFAULT_SHELL = ("/bin/sh", "-c")
 _PORT = re.compile(r"^(\d{1,5})(?:-(\d{1,5}))?(?:/(tcp|udp|sctp))?$", re.IGNORECASE)
-_SIGNAL = re.compile(r"^(?:\d{1,2}|[A-Za-z][A-Za-z0-9+-]*)$")
+_REAL_TIME_SIGNAL = re.compile(r"SIGRT(?:MIN(?:\+\d{1,2})?|MAX(?:-\d{1,2})?)")
 
 
 def environment(config: RunConfig) -> dict[str, str]:
@@ -104,7 +105,10 @@ class Configurator:
 
 
 def _signal(text: str) -> str:
-    if not _SIGNAL.match(text):
+    name = text.upper()
+    full = name if name.startswith("SIG") else f"SIG{name}"
+    is_number = name.isdecimal() and len(name) < 3 and 0 < int(name) < signal.NSIG
+    if not is_number and full not in signal.Signals.__members__ and not _REAL_TIME_SIGNAL.fullmatch(full):
         raise BuildError(f"invalid signal: {text!r}")
     return text
 
