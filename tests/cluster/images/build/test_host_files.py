@@ -37,6 +37,17 @@ def test_the_files_of_this_machine_stand_in_and_stay_as_they_are(build: Build, t
         build.file(image, f"{Path.home()}/by-build")
 
 
+def test_home_directory_in_tmp_is_empty(build: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "mine").touch()
+
+    build(f"FROM {MISSING}\nRUN echo x > ~/by-build && ls $HOME\n")
+
+    assert "\nby-build\n" in build.output
+    assert "mine" not in build.output
+    assert not (tmp_path / "by-build").exists()
+
+
 def test_new_files_and_directories_of_the_root_are_part_of_the_image(build: Build) -> None:
     build.write("a.py", "print('ran')")
 

@@ -9,7 +9,7 @@ import os
 import re
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -189,6 +189,9 @@ class Steps:
             try:
                 for one in mounts:
                     one.mount_memory()
+                if state.uses_host_files:
+                    with suppress(OSError):
+                        os.makedirs(home, exist_ok=True)  # one in /tmp, where builds have their own files
                 account = find_account(config.user) if config.user else Account(0, 0, home=home)
                 _execute(argv, script, variables, account, config.working_dir or "/", self._output)
             except (BuildError, OSError) as error:
