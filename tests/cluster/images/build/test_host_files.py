@@ -1,7 +1,9 @@
 """Builds whose FROM cannot be had: the files of this machine stand in for it."""
 
 import json
+import shutil
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -13,16 +15,22 @@ from trainwright.cluster.images.formats import HOST_FILES_LABEL, SKIPPED_LABEL
 MISSING = "pytorch/pytorch:1.0-cuda10.0-cudnn7-runtime"
 
 
-def test_the_files_of_this_machine_stand_in_and_stay_as_they_are(build: Build, tmp_path: Path) -> None:
-    hidden = tmp_path / "hidden"
-    hidden.mkdir()
-    (hidden / "key").write_text("key")
+def test_the_files_of_this_machine_stand_in_and_stay_as_they_are(build: Build, request: pytest.FixtureRequest) -> None:
+    # Builds have a /tmp of their own.
+    seen = Path(tempfile.mkdtemp(dir="/var/tmp"))
+    request.addfinalizer(lambda: shutil.rmtree(seen))
+    hidden = [seen / "keys", seen / "password"]
+    hidden[0].mkdir()
+    (hidden[0] / "secret-key").touch()
+    hidden[1].write_text("secret")
+    (seen / "other").write_text("seen")
     build.write("a.py", "print('ran')")
 
     image = build(
         f"FROM {MISSING}\nWORKDIR /opt/app\nADD a.py .\n"
-        f"RUN ls {hidden}; echo x > ~/by-build && cat {Path.home()}/by-build && echo y > /opt/app/made\n",
-        hidden=[str(hidden)],
+        f"RUN ls {seen}/keys && cat {seen}/password {seen}/other\n"
+        f"RUN echo x > ~/by-build && cat {Path.home()}/by-build && echo y > /opt/app/made\n",
+        hidden=[str(path) for path in hidden],
     )
 
     assert build.steps[1].startswith(
@@ -30,7 +38,8 @@ def test_the_files_of_this_machine_stand_in_and_stay_as_they_are(build: Build, t
     )
     assert image.config.config.labels[HOST_FILES_LABEL] == "true"
     assert build.file(image, "/opt/app/made").read_text() == "y\n"
-    assert "key" not in build.steps
+    assert "secret" not in build.output
+    assert "seen" in build.output
     assert not Path.home().joinpath("by-build").exists()
     assert not Path("/opt/app").exists()
     with pytest.raises(FileNotFoundError):

@@ -22,7 +22,10 @@ from trainwright.cluster.images.registry.errors import RegistryError, Unreachabl
 from trainwright.cluster.images.store import Image, ImageStore
 
 _CONNECT_SECONDS = 5.0
-_SECRETS = (".kube", ".docker", ".ssh", ".gnupg", ".aws", ".config/gcloud")
+_SECRETS = (
+    *(".kube", ".docker", ".ssh", ".gnupg", ".aws", ".azure", ".kaggle", ".config/gcloud", ".config/gh"),
+    *(".netrc", ".pypirc", ".git-credentials", ".cache/huggingface/token"),
+)
 """What programs of a build must not see of the home directory."""
 _PASSED_ON = ("PIP_", "UV_", "SSL_CERT_", "REQUESTS_CA_BUNDLE", "http_proxy", "https_proxy", "no_proxy", "all_proxy")
 """Variables that say where packages come from."""
@@ -188,7 +191,7 @@ def _build_arg(text: str, environment: Mapping[str, str]) -> tuple[str, str]:
 
 
 def _hidden(store: ImageStore, data_dir: Path | None) -> list[str]:
-    """Directories with keys, and with the files of pods and images."""
+    """Files and directories with keys, and with the files of pods and images."""
     data = [one.path for one in DataDir.all_named()] + ([data_dir.absolute()] if data_dir else [])
     found = [*data, store.directory, *(Path.home() / name for name in _SECRETS)]
     return list(dict.fromkeys(str(path.resolve()) for path in found))

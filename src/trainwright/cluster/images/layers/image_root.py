@@ -70,7 +70,7 @@ def run_in_image_root(
 
     `layers` are the directories of the image's layers, the topmost first. `scratch` is an empty directory: `written`
     lists what the process has written there. `host_files`: the layers lie over the files of this machine, of which it
-    sees the `hidden` directories empty. `prepare` is called before the root is made: it may mount things,
+    sees the `hidden` directories and files empty. `prepare` is called before the root is made: it may mount things,
     which end with the process, and returns more binds. Raises OSError if the root directory cannot be made.
 
     `execute` must not import modules: the process no longer sees the files of this Python.
@@ -176,6 +176,8 @@ def enter_image_root(
     for path in hidden if host_files else ():
         if os.path.isdir(path):
             mount("tmpfs", path, "tmpfs", RDONLY | NOSUID | NODEV, "size=4k,nr_inodes=2")
+        elif os.path.exists(path):
+            bind("/dev/null", path)
     os.chdir("/")
     unmount(old_root)
     os.rmdir(old_root)
