@@ -65,6 +65,28 @@ def test_an_image_is_built_tagged_and_listed(run: Run, context: Path) -> None:
     assert shown["Config"]["Entrypoint"] == ["python", "/var/mnist.py"]
 
 
+def test_labels_of_the_command_are_the_last_step(run: Run, context: Path) -> None:
+    (context / "Dockerfile").write_text("FROM scratch AS one\nCOPY mnist.py /\nFROM one\nLABEL a=1 b=2\n")
+    labels = {"b": "3", "text": "$HOME 'it' \\ \"x\"", "flag": ""}
+
+    flags = [word for name, value in labels.items() for word in ("--label", f"{name}={value}" if value else name)]
+    printed = run("build", "-t", "labelled", *flags, context)
+
+    assert "\nStep 5/5 : LABEL b=3 " in printed
+    assert json.loads(run("inspect", "-f", "{{json .Config.Labels}}", "labelled")) == {"a": "1", **labels}
+    assert run("ls", "-a") == run("ls")
+
+
+def test_pull_asks_the_registry_for_an_image_of_the_store(run: Run, context: Path) -> None:
+    (context / "Dockerfile").write_text("FROM 127.0.0.1:9/base\nCOPY mnist.py /\n")
+    run("build", "-t", "127.0.0.1:9/base", "-f", "-", context, stdin="FROM scratch\nCOPY mnist.py /\n")
+
+    run("build", context)
+    assert "127.0.0.1:9 is unreachable: Connection refused; without --pull the image of the store" in run(
+        "build", "--pull", context, code=1
+    )
+
+
 def test_quiet_prints_the_id_alone(run: Run, context: Path) -> None:
     printed = run("build", "-q", "-f", "-", context, stdin="FROM scratch\nCOPY mnist.py /\n")
 

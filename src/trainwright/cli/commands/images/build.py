@@ -36,9 +36,11 @@ _PASSED_ON = ("PIP_", "UV_", "SSL_CERT_", "REQUESTS_CA_BUNDLE", "http_proxy", "h
 @click.option("-f", "--file", "dockerfile", metavar="FILE", help="The Dockerfile (default: DIR/Dockerfile).")
 @click.option("-t", "--tag", "tags", multiple=True, metavar="NAME[:TAG]", help="A name of the image; can be repeated.")
 @click.option("--build-arg", "build_args", multiple=True, metavar="NAME[=VALUE]", help="The value of an ARG.")
+@click.option("--label", "labels", multiple=True, metavar="NAME[=VALUE]", help="A label of the image.")
 @click.option("--target", default="", metavar="STAGE", help="Build up to this stage.")
 @click.option("--platform", metavar="OS/ARCH", help="The platform of the image (default: that of this machine).")
 @click.option("--no-cache", is_flag=True, help="Run every instruction again.")
+@click.option("--pull", is_flag=True, help="Ask the registry of FROM even if the store has the image.")
 @click.option("--strict", is_flag=True, help="Fail if FROM cannot be had, instead of using the files of this machine.")
 @click.option(
     "--skip-run",
@@ -65,15 +67,18 @@ _PASSED_ON = ("PIP_", "UV_", "SSL_CERT_", "REQUESTS_CA_BUNDLE", "http_proxy", "h
 @click.option("--progress", type=click.Choice(["auto", "plain", "tty"]), default="auto", hidden=True)
 @click.option("--rm/--no-rm", default=True, hidden=True)
 @click.option("--force-rm", is_flag=True, hidden=True)
+@click.option("--network", type=click.Choice(["default", "host"]), hidden=True)
 @store_flag
 def build_command(
     directory: Path,
     dockerfile: str | None,
     tags: tuple[str, ...],
     build_args: tuple[str, ...],
+    labels: tuple[str, ...],
     target: str,
     platform: str | None,
     no_cache: bool,
+    pull: bool,
     strict: bool,
     skip_run: tuple[str, ...],
     python: Path | None,
@@ -83,6 +88,7 @@ def build_command(
     progress: str,
     rm: bool,
     force_rm: bool,
+    network: str | None,
     data_dir: Path | None,
 ) -> None:
     """Build an image from a Dockerfile and the files in DIR.
@@ -92,7 +98,7 @@ def build_command(
     build says so, the image records it, and --strict refuses it. Instructions of which nothing has changed come from
     the cache.
     """
-    _ = progress, rm, force_rm  # flags of docker that change nothing here
+    _ = progress, rm, force_rm, network  # flags of docker that change nothing here
     store = open_store(data_dir)
     with report_image_errors():
         wanted = Platform.parse(platform) if platform else Platform.of_this_machine()
@@ -102,9 +108,11 @@ def build_command(
             context=directory.absolute(),
             tags=[_tag(tag) for tag in tags],
             build_args=dict(_build_arg(text, os.environ) for text in build_args),
+            labels={name: value for name, _, value in (text.partition("=") for text in labels)},
             target=target,
             platform=wanted,
             no_cache=no_cache,
+            pull=pull,
             strict=strict,
             skip_run=skip_run,
             python=default_python(python.absolute() if python else None).path,

@@ -39,6 +39,7 @@ _HEADS = {
 
 @click.command(name="ls")
 @click.argument("name", required=False, metavar="[REPOSITORY[:TAG]]", shell_complete=complete_images)
+@click.option("-a", "--all", "all_images", is_flag=True, hidden=True)
 @click.option("-q", "--quiet", is_flag=True, help="Only print IDs.")
 @click.option("--no-trunc", is_flag=True, help="Do not shorten IDs.")
 @click.option("--digests", is_flag=True, help="Show the digests by which registries know the images.")
@@ -60,6 +61,7 @@ _HEADS = {
 @store_flag
 def ls_command(
     name: str | None,
+    all_images: bool,
     quiet: bool,
     no_trunc: bool,
     digests: bool,
@@ -74,6 +76,7 @@ def ls_command(
     compressed; layers that images share are counted for each. An image that has lost its name to a newer one is listed
     as <none>.
     """
+    _ = all_images  # Docker's flag; here no steps of builds are images
     with report_image_errors():
         images, damaged = open_store(data_dir).images_and_damage()
     for sentence in damaged:

@@ -51,9 +51,13 @@ class Bases:
             raise BuildError(str(error)) from error
         except (StoreError, FormatError) as error:
             raise BuildError(f"{name} of the store cannot be used: {error}") from error
-        if found is not None and (found.config.platform.architecture or wanted.architecture) == wanted.architecture:
+        is_here = found and (found.config.platform.architecture or wanted.architecture) == wanted.architecture
+        if found and is_here and not self._options.pull:
             return found
-        return self._pull(reference, wanted)
+        pulled = self._pull(reference, wanted)
+        if is_here and isinstance(pulled, Unreachable):
+            raise BuildError(f"{pulled.cause}; without --pull the image of the store would be used")
+        return pulled
 
     def _platform(self, text: str) -> Platform:
         try:

@@ -5,7 +5,7 @@ import datetime
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from trainwright.cluster.images.blobs import disk_error, is_full
 from trainwright.cluster.images.build.bases import Bases, here_name
@@ -28,6 +28,7 @@ from trainwright.cluster.images.dockerfile.instructions import (
     From,
     Ignored,
     Instruction,
+    Pairs,
     Run,
     Stage,
     Start,
@@ -64,6 +65,7 @@ def make_plan(dockerfile: Dockerfile, options: BuildOptions, bases: Bases) -> Pl
     if target is None:
         names = ", ".join(stage.name for stage in dockerfile.stages)
         raise BuildError(f"the target stage {options.target!r} is not in the Dockerfile; its stages are {names}")
+    target = _with_labels(target, options.labels, dockerfile.escape)
     needed: dict[int, Stage] = {}
     found: dict[int, BuildState] = {}
     images: dict[str, BuildState] = {}
@@ -88,6 +90,19 @@ def make_plan(dockerfile: Dockerfile, options: BuildOptions, bases: Bases) -> Pl
                 raise _at(options, instruction, str(error)) from error
     stages = tuple(needed[index] for index in sorted(needed))
     return Plan(dockerfile, stages, found, images, arguments, bases.python)
+
+
+def _with_labels(stage: Stage, labels: Mapping[str, str], escape: str) -> Stage:
+    """As Docker's classic builder: one more step. The values are not expanded."""
+    if not labels:
+        return stage
+    pairs = tuple(
+        (name, "".join(f"{escape}{letter}" if letter in f"$'\"{escape}" else letter for letter in value))
+        for name, value in labels.items()
+    )
+    source = " ".join(["LABEL", *(f"{name}={value}" for name, value in labels.items())])
+    label = Pairs(keyword="LABEL", source=source, line=stage.origin.line, pairs=pairs)
+    return replace(stage, instructions=(*stage.instructions, label))
 
 
 def _names(stage: Stage, arguments: Mapping[str, str], escape: str) -> Iterator[tuple[Instruction, str]]:

@@ -27,9 +27,13 @@ class BuildOptions:
     context: Path
     tags: Sequence[ImageReference] = ()
     build_args: Mapping[str, str] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)
+    """Of the image, beside those of the Dockerfile."""
     target: str = ""
     platform: Platform = field(default_factory=Platform.of_this_machine)
     no_cache: bool = False
+    pull: bool = False
+    """Ask registries for images that the store has."""
     strict: bool = False
     """Refuse to use the host's files in place of an image."""
     skip_run: Sequence[str] = ()
@@ -37,7 +41,7 @@ class BuildOptions:
     python: Path | None = None
     """The Python of images over the host's files."""
     hidden: Sequence[str] = ()
-    """Directories of this machine that programs of the build must not see."""
+    """Files and directories of this machine that programs of the build must not see."""
     environment: Mapping[str, str] = field(default_factory=dict)
     """Variables for programs that run on the host's files, such as the index of pip; they are no part of the image."""
     is_root: bool = True
