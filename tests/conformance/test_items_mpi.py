@@ -138,6 +138,7 @@ async def test_items_39_40_41_42_43_73_objects_of_others_are_not_touched(
     found = await jobs.client.get(resource, name, namespace=jobs.namespace)
     assert found["metadata"]["uid"] == made["metadata"]["uid"]
     assert "ownerReferences" not in found["metadata"]
+    assert "job-launcher" not in await jobs.pods("job")  # it would start processes in job-worker-0
 
 
 def foreign(resource: Resource, name: str, namespace: str) -> Object:

@@ -71,6 +71,17 @@ def test_objects_of_the_launcher_come_before_the_pods() -> None:
     assert created(made, "Service") == []
 
 
+def test_the_launcher_is_created_when_its_workers_have_been() -> None:
+    waves = {one.name: one.wave for one in decide(job()).creates if one.resource.kind == "Pod"}
+    assert waves["digits-launcher"] > waves["digits-worker-0"] == waves["digits-worker-1"]
+
+
+def test_no_launcher_starts_processes_in_a_pod_of_another_owner() -> None:
+    assert created(decide(job(), worker(0).owner("another"))) == ["digits-worker-1"]
+    other = worker(0).owner("another").metadata(name="digits-debugger")
+    assert created(decide(job(), other)) == ["digits-launcher", "digits-worker-0", "digits-worker-1"]
+
+
 def test_files_of_mpirun() -> None:
     assert config(decide(job().spec(slotsPerWorker=4))) == {
         "hostfile": "digits-worker-0 slots=4\ndigits-worker-1 slots=4\n",

@@ -155,6 +155,10 @@ class Framework:
         """The peer whose name must resolve before this pod starts."""
         return None
 
+    def uses_other_pods(self, rank: Rank) -> bool:
+        """Whether its pod is created only after all others are, because it works on pods of their names."""
+        return False
+
     # The state of a job
 
     def counted_roles(self, job: Job, states: Mapping[str, RoleState]) -> Iterable[str]:

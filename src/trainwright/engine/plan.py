@@ -14,6 +14,8 @@ from trainwright.objects.resources import Resource
 
 PODS_WAVE = 2
 """Pods come last: the objects that they use are created before them."""
+FOLLOWERS_WAVE = 3
+"""Pods that use the other pods of their job by name, which must be its own."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -110,6 +110,10 @@ class MPI(Framework):
         )
         return lambda rank: launcher if rank == LAUNCHER else worker
 
+    def uses_other_pods(self, rank: Rank) -> bool:
+        """mpirun would start its processes in a pod of another owner that has the name of a worker."""
+        return rank == LAUNCHER
+
     def counted_roles(self, job: Job, states: Mapping[str, RoleState]) -> Iterable[str]:
         """As upstream does: workers do not count after the launcher has finished."""
         launcher = states["Launcher"]

@@ -8,6 +8,7 @@ from trainwright.engine.children import Classified
 from trainwright.engine.conditions import is_finished
 from trainwright.engine.facts import Facts
 from trainwright.engine.observed import ServiceView
+from trainwright.engine.plan import FOLLOWERS_WAVE, PODS_WAVE
 from trainwright.engine.pod_outcome import PodOutcome, outcome_of
 from trainwright.engine.policies import gang, ports
 from trainwright.engine.policies.name_conflicts import wait_for
@@ -102,6 +103,18 @@ def _create(
     if blocker := children.foreign.get(name):
         wait_for(facts, builder, resource.kind, blocker)
         return False
+    if facts.framework.uses_other_pods(rank) and _is_name_taken(facts, children):
+        return False
     job_field = f"spec.{facts.job.kind.replicas_field}[{rank.role}].template"
-    builder.create(resource, name, render, job_field=job_field)
+    wave = FOLLOWERS_WAVE if facts.framework.uses_other_pods(rank) else PODS_WAVE
+    builder.create(resource, name, render, job_field=job_field, wave=wave)
     return True
+
+
+def _is_name_taken(facts: Facts, children: Classified[Pod] | Classified[ServiceView]) -> bool:
+    """Whether an object of another owner has the name of one of the job's children."""
+    return bool(children.foreign) and any(
+        facts.job.child_name(role, index) in children.foreign
+        for role, replica in facts.job.replicas.items()
+        for index in range(replica.count)
+    )

@@ -120,14 +120,15 @@ class Applier:
         ]
         waves = [[*wave] for _, wave in groupby(sorted(plan.creates, key=_wave_of), key=_wave_of)] or [[]]
         results: list[WriteResult] = []
+        created: list[tuple[Create, WriteResult | None]] = []
         for creates in waves:
             written = await self._write(job, changes, creates)
             results += [written[number] for number in sorted(written)]
-            created = [(create, written.get(number)) for number, create in enumerate(creates, len(changes))]
-            self._count_pods(kind, job, plan, created)
+            created += [(create, written.get(number)) for number, create in enumerate(creates, len(changes))]
             if any(_stops(create, result) for create, result in created):
                 break
             changes = []
+        self._count_pods(kind, job, plan, created)
         return results
 
     def _count_pods(
