@@ -65,6 +65,19 @@ def test_push_prints_what_docker_prints(registry: str) -> None:
     assert run("push", "-q", name) == f"{name}\n"
 
 
+def test_pull_replaces_a_damaged_image(registry: str) -> None:
+    login(registry)
+    name = f"{registry}/damaged"
+    image = add_image(store(), name, ({"a": b"1"},))
+    run("push", name)
+    config = store().blob_path(image.id)
+    config.write_bytes(b" " * config.stat().st_size)
+
+    assert "was changed: its content does not have its digest" in run("inspect", name, code=1)
+    assert f"Status: Downloaded newer image for {name}:latest" in run("pull", name)
+    assert [found.id for found in store().images()] == [image.id]
+
+
 def test_pull_prints_what_docker_prints(registry: str) -> None:
     login(registry)
     name = f"{registry}/app"

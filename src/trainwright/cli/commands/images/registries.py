@@ -1,6 +1,7 @@
 """`trainwright image pull` and `push`."""
 
 import asyncio
+from contextlib import suppress
 from pathlib import Path
 
 import click
@@ -22,6 +23,7 @@ from trainwright.cluster.images.registry.credentials import DockerConfig
 from trainwright.cluster.images.registry.pull import pull_image
 from trainwright.cluster.images.registry.push import push_image
 from trainwright.cluster.images.registry.settings import RegistrySettings
+from trainwright.cluster.images.store import DamagedImageError
 
 plain_http_flag = click.option("--plain-http", is_flag=True, help="Reach the registry without encryption.")
 """Registries on this machine need no flag, as in Docker."""
@@ -60,7 +62,9 @@ def pull_command(
     display = TransferDisplay(console, quiet=quiet)
     with report_image_errors():
         wanted = Platform.parse(platform) if platform else None
-        before = store.find(reference)
+        before = None
+        with suppress(DamagedImageError):  # the pull replaces it
+            before = store.find(reference)
         if not quiet:
             click.echo(f"{reference.identifier}: Pulling from {reference.repository}")
         try:

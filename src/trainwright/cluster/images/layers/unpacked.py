@@ -1,6 +1,7 @@
 """The unpacked layers of stored images: each is unpacked once, and all pods and builds read the same files."""
 
 import fcntl
+import hashlib
 import json
 import os
 import sys
@@ -52,6 +53,10 @@ class UnpackedLayers:
             except OSError as error:
                 raise LayerError(f"layer {digest}: {error.strerror or error}") from error
             except LayerError as error:
+                if _digest(blob) != digest:
+                    # Without it the next pull fetches the layer again, instead of finding that it is there.
+                    blob.unlink()
+                    raise LayerError(f"layer {digest} was changed: {error}; build, load or pull it again") from error
                 raise LayerError(f"layer {digest}: {error}") from error
             finally:
                 if temporary.exists():
@@ -73,6 +78,11 @@ def _layers(image: Image) -> list[tuple[str, str]]:
     for layer, diff_id in reversed(list(pairs)):
         found.setdefault(diff_id, layer.digest)
     return [(digest, diff_id) for diff_id, digest in found.items()]
+
+
+def _digest(blob: Path) -> str:
+    with blob.open("rb") as file:
+        return f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}"
 
 
 def _unpack_file(blob: Path, directory: Path, diff_id: str) -> UnpackedLayer:

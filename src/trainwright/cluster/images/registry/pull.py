@@ -28,7 +28,7 @@ from trainwright.cluster.images.registry.errors import (
 )
 from trainwright.cluster.images.registry.progress import LayerProgress, Report, State, ignore
 from trainwright.cluster.images.registry.settings import RegistrySettings, endpoints
-from trainwright.cluster.images.store import BlobWriter, Image, ImageStore, WrongDigestError
+from trainwright.cluster.images.store import BlobWriter, DamagedImageError, Image, ImageStore, WrongDigestError
 
 _MANIFESTS_AND_INDEXES = (*MANIFESTS, *INDEXES)
 
@@ -143,7 +143,7 @@ class _Puller:
 
     async def _fetch_blob(self, blob: Descriptor, *, shown: bool) -> None:
         async with self._slots:
-            if self._store.has_blob(blob.digest, blob.size):
+            if self._store.has_blob(blob.digest, blob.size) and (shown or self._is_whole(blob)):
                 if shown:
                     self._tell(blob, "Already exists")
                 return
@@ -155,6 +155,13 @@ class _Puller:
                     raise RegistryError(f"{self._client.endpoint.registry} sent a wrong blob: {error}") from error
             if shown:
                 self._tell(blob, "Pull complete", blob.size)
+
+    def _is_whole(self, document: Descriptor) -> bool:
+        try:
+            self._store.read_document(document)
+        except DamagedImageError:
+            return False
+        return True
 
     async def _fill(self, writer: BlobWriter, blob: Descriptor, *, shown: bool) -> None:
         """Continues after interruptions until the blob is whole, as long as there is progress."""
