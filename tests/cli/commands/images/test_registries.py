@@ -13,6 +13,7 @@ from tests.support.commands.trainwright import command_line
 from tests.support.images.builder import add_image
 from tests.support.images.registry import PASSWORD, USER, running_registry
 from trainwright.cli.main import cli
+from trainwright.cluster.images.formats import HOST_FILES_LABEL, RunConfig
 from trainwright.cluster.images.store import ImageStore
 
 pytestmark = pytest.mark.registry
@@ -63,6 +64,14 @@ def test_push_prints_what_docker_prints(registry: str) -> None:
     assert printed[3] == f"1.0: digest: {image.descriptor.digest} size: {image.descriptor.size}"
     assert f"{lower}: Layer already exists" in run("push", name)
     assert run("push", "-q", name) == f"{name}\n"
+
+
+def test_push_warns_of_an_image_that_runs_nowhere_else(registry: str) -> None:
+    login(registry)
+    name = f"{registry}/host-files"
+    add_image(store(), name, config=RunConfig(labels={HOST_FILES_LABEL: "true"}))
+
+    assert f"Warning: {name}:latest lies over the files of this machine" in run("push", name)
 
 
 def test_pull_replaces_a_damaged_image(registry: str) -> None:

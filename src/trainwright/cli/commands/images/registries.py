@@ -10,7 +10,6 @@ from trainwright.cli.commands.images.progress import TransferDisplay
 from trainwright.cli.commands.images.store import (
     check_mirrors,
     complete_images,
-    find_image,
     open_store,
     parse_name,
     report_image_errors,
@@ -111,7 +110,12 @@ def push_command(name: str, plain_http: bool, quiet: bool, data_dir: Path | None
             f"An image does not exist locally with the tag: {reference.familiar_name}:{reference.tag}; "
             f"`trainwright image tag IMAGE {reference.familiar}` gives one that name"
         )
-    image = find_image(store, str(reference))
+    if image.config.uses_host_files:
+        click.echo(
+            f"Warning: {reference.familiar} lies over the files of this machine: it has no system of its own, and does "
+            "not run on Kubernetes. `trainwright image build --strict` needs the base image",
+            err=True,
+        )
     if not quiet:
         click.echo(f"The push refers to repository [{reference.name}]")
     settings = RegistrySettings(plain_http=frozenset([reference.registry] if plain_http else ()))
