@@ -94,11 +94,8 @@ def test_kubectl_follows_a_job_from_creation_to_deletion(commands: Commands, man
     assert "condition met" in kubectl("wait", "--for=condition=Succeeded", "pytorchjob/greeter", "--timeout=60s")
     watch.terminate()
     seen = [line.split()[1] for line in watch.communicate(timeout=10)[0].splitlines()[1:]]
-    assert [state for state in ("Created", "Running", "Succeeded") if state in seen] == [
-        "Created",
-        "Running",
-        "Succeeded",
-    ]
+    # The job may run before the watch begins.
+    assert [state for state in ("Running", "Succeeded") if state in seen] == ["Running", "Succeeded"]
     assert "PyTorchJob greeter is successfully completed." in kubectl("get", "events")
 
     assert (
