@@ -55,8 +55,12 @@ def test_kubectl_follows_a_job_from_creation_to_deletion(commands: Commands, man
     kubectl = commands.kubectl
 
     assert kubectl("get", "pytorchjobs") == "No resources found in default namespace.\n"
+    kubectl("cordon", "local")  # the job must not run before the watch begins
     assert kubectl("apply", "-f", str(manifest)) == "pytorchjob.kubeflow.org/greeter created\n"
     watch = commands.start_kubectl("get", "pytorchjobs", "-w")
+    assert watch.stdout is not None
+    seen = [watch.stdout.readline() for _ in ("the header", "the job")]
+    kubectl("uncordon", "local")
     assert kubectl("apply", "-f", str(manifest)) == "pytorchjob.kubeflow.org/greeter unchanged\n"
 
     assert "condition met" in kubectl("wait", "--for=condition=Running", "pytorchjob/greeter", "--timeout=60s")
@@ -93,9 +97,13 @@ def test_kubectl_follows_a_job_from_creation_to_deletion(commands: Commands, man
 
     assert "condition met" in kubectl("wait", "--for=condition=Succeeded", "pytorchjob/greeter", "--timeout=60s")
     watch.terminate()
-    seen = [line.split()[1] for line in watch.communicate(timeout=10)[0].splitlines()[1:]]
-    # The job may run before the watch begins.
-    assert [state for state in ("Running", "Succeeded") if state in seen] == ["Running", "Succeeded"]
+    seen += watch.communicate(timeout=10)[0].splitlines()
+    states = [line.split()[1] for line in seen[1:]]
+    assert [state for state in ("Created", "Running", "Succeeded") if state in states] == [
+        "Created",
+        "Running",
+        "Succeeded",
+    ]
     assert "PyTorchJob greeter is successfully completed." in kubectl("get", "events")
 
     assert (
