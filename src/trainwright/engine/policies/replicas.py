@@ -103,11 +103,11 @@ def _create(
     if blocker := children.foreign.get(name):
         wait_for(facts, builder, resource.kind, blocker)
         return False
-    if facts.framework.uses_other_pods(rank) and _is_name_taken(facts, children):
+    follows = facts.framework.uses_other_pods(rank)
+    if follows and _is_name_taken(facts, children):
         return False
     job_field = f"spec.{facts.job.kind.replicas_field}[{rank.role}].template"
-    wave = FOLLOWERS_WAVE if facts.framework.uses_other_pods(rank) else PODS_WAVE
-    builder.create(resource, name, render, job_field=job_field, wave=wave)
+    builder.create(resource, name, render, job_field=job_field, wave=FOLLOWERS_WAVE if follows else PODS_WAVE)
     return True
 
 
