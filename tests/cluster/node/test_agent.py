@@ -61,14 +61,19 @@ async def test_a_failure_has_its_exit_code(node: Node) -> None:
     assert main_status(pod)["state"]["terminated"]["reason"] == "Error"
 
 
-async def test_a_pod_without_restarts_fails_as_disrupted_when_the_cluster_is_stopped(node: Node) -> None:
-    await node.create("p", container("trap 'exit 0' TERM; while :; do sleep 0.01; done"))
-    await node.until_phase("p", "Running")
+async def stop_the_cluster(node: Node) -> None:
+    """As `trainwright down` does: the node ends, then its pods."""
     await node.down()
     pods = StoppingPods(node.directory)
     pods.stop()
     while not pods.wait(1):
         pass
+
+
+async def test_a_pod_without_restarts_fails_as_disrupted_when_the_cluster_is_stopped(node: Node) -> None:
+    await node.create("p", container("trap 'exit 0' TERM; while :; do sleep 0.01; done"))
+    await node.until_phase("p", "Running")
+    await stop_the_cluster(node)
 
     await node.up()
     pod = await node.until_phase("p", "Failed")
@@ -83,11 +88,7 @@ async def test_an_init_container_that_runs_again_after_a_stop_of_the_cluster_doe
         "p", container("exec sleep 600"), restartPolicy="OnFailure", initContainers=[container("true", name="init")]
     )
     await node.until_phase("p", "Running")
-    await node.down()
-    pods = StoppingPods(node.directory)
-    pods.stop()
-    while not pods.wait(1):
-        pass
+    await stop_the_cluster(node)
 
     await node.up()
     pod = await node.until("p", lambda pod: main_status(pod)["restartCount"] == 1)
