@@ -65,7 +65,7 @@ class TarSplitWriter:
 
 
 def read_tar(record: IO[bytes], directory: str) -> Iterator[bytes]:
-    """The stream, with the files in the directory. Whoever reads it compares its digest. Raises TarSplitError."""
+    """The stream, with the files in the directory. The reader compares its digest. Raises TarSplitError."""
     try:
         with gzip.open(record) as source:
             while (kind := _read(source, 1)) != _END:
