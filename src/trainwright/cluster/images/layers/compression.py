@@ -1,6 +1,5 @@
 """Compresses layers with gzip, so that every tool can read them."""
 
-import hashlib
 import os
 import struct
 import zlib
@@ -25,7 +24,6 @@ class GzipStream:
 
     def __init__(self, output: Output) -> None:
         self._output = output
-        self._hash = hashlib.sha256()
         self._crc = 0
         self.size = 0
         self._buffer = bytearray()
@@ -49,11 +47,6 @@ class GzipStream:
         finally:
             self._pool.shutdown(wait=True, cancel_futures=True)
 
-    @property
-    def digest(self) -> str:
-        """Of the uncompressed stream."""
-        return self._hash.hexdigest()
-
     def write(self, data: bytes) -> None:
         self._buffer += data
         while len(self._buffer) >= _CHUNK:
@@ -62,7 +55,6 @@ class GzipStream:
     def _submit(self, *, last: bool) -> None:
         chunk = bytes(self._buffer[:_CHUNK])
         del self._buffer[:_CHUNK]
-        self._hash.update(chunk)
         self._crc = zlib.crc32(chunk, self._crc)
         self.size += len(chunk)
         self._pending.append(self._pool.submit(_compress, chunk, self._previous, last))
