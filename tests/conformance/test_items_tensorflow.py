@@ -85,7 +85,7 @@ async def test_item_13_a_job_does_not_disturb_another(harness: JobHarness) -> No
     assert await jobs.status("job") == before
 
 
-# 9, 26 and 27: conditions by the states of pods. tests/engine/test_tensorflow_status.py has the same tables
+# 9, 26 and 27: conditions by the states of pods. tests/engine/frameworks/test_tensorflow_status.py has the same tables
 
 
 @pytest.mark.apiserver

@@ -3,8 +3,8 @@
 from tests.support.objects.jobs import JobBuilder, PodBuilder
 from tests.support.objects.orchestra import ORCHESTRA, Orchestra
 from trainwright.engine.assigned_ports import NO_PORTS, PORTS, AssignedPorts, format_ports, key_of
+from trainwright.engine.children.ranks import Rank
 from trainwright.engine.frameworks.pytorch import PyTorch
-from trainwright.engine.ranks import Rank
 from trainwright.objects.node_annotations import LISTEN_PORTS
 
 MASTER, VIOLIN = Rank("Master", 0), Rank("Violin", 1)

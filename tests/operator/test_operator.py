@@ -21,10 +21,10 @@ from trainwright.api.job import Job
 from trainwright.api.kinds import PYTORCH
 from trainwright.engine import JobEvent
 from trainwright.engine.addressing import Addresses
+from trainwright.engine.children.ranks import Rank
 from trainwright.engine.framework import PodShape
 from trainwright.engine.frameworks import FRAMEWORKS
 from trainwright.engine.frameworks.pytorch import PyTorch
-from trainwright.engine.ranks import Rank
 from trainwright.engine.settings import Settings
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.errors import ApiError, Unreachable

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from trainwright.api.defaults import main_container
 from trainwright.api.job import Job
-from trainwright.engine.ranks import Rank
+from trainwright.engine.children.ranks import Rank
 
 
 @dataclass(frozen=True, slots=True)

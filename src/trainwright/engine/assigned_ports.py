@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Self
 
 from trainwright.api.job import Job
+from trainwright.engine.children.pod_outcome import PORT_TAKEN
+from trainwright.engine.children.ranks import Rank
 from trainwright.engine.framework import Framework
-from trainwright.engine.pod_outcome import PORT_TAKEN
-from trainwright.engine.ranks import Rank
 from trainwright.objects.kinds.pods import Pod
 from trainwright.objects.metadata import ObjectMeta
 from trainwright.objects.node_annotations import LISTEN_PORTS

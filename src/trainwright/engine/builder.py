@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
 
 from trainwright.api.pruned_status import ADDITIONAL_FIELDS
+from trainwright.engine.children.ranks import format_indexes
 from trainwright.engine.conditions import SUCCEEDED, set_condition
 from trainwright.engine.facts import Facts
 from trainwright.engine.plan import PODS_WAVE, Create, Delete, JobEvent, Patch, Plan, Replace, Transition
-from trainwright.engine.ranks import format_indexes
 from trainwright.engine.texts import Text
 from trainwright.objects import Object, copied
 from trainwright.objects.metadata import ObjectMeta

@@ -7,13 +7,13 @@ from datetime import datetime
 from trainwright.api.job import Job
 from trainwright.engine.addressing import Addresses
 from trainwright.engine.assigned_ports import NO_PORTS, AssignedPorts
-from trainwright.engine.children import Children, classify
+from trainwright.engine.children.classification import Children, classify
+from trainwright.engine.children.pod_outcome import PodOutcome, is_active, is_disrupted, outcome_of
+from trainwright.engine.children.ranks import Rank, parse_indexes
 from trainwright.engine.conditions import is_finished
 from trainwright.engine.framework import Framework
 from trainwright.engine.job_annotations import restarts_as_group
 from trainwright.engine.observed import ExtraView, Observed
-from trainwright.engine.pod_outcome import PodOutcome, is_active, is_disrupted, outcome_of
-from trainwright.engine.ranks import Rank, parse_indexes
 from trainwright.engine.settings import Addressing, Settings
 from trainwright.engine.texts import Texts
 from trainwright.objects import Object

@@ -8,8 +8,8 @@ from functools import cached_property
 
 from trainwright.api.job import Job
 from trainwright.engine.addressing import Addresses
-from trainwright.engine.pod_outcome import is_ready
-from trainwright.engine.ranks import Rank
+from trainwright.engine.children.pod_outcome import is_ready
+from trainwright.engine.children.ranks import Rank
 from trainwright.engine.settings import Settings
 from trainwright.engine.texts import DEFAULT_TEXTS, Text, Texts
 from trainwright.objects import Object

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from trainwright.api.job import Job
 from trainwright.api.kinds import Kind, Role
 from trainwright.engine.addressing import Addresses, declared_port
+from trainwright.engine.children.ranks import Rank
 from trainwright.engine.framework import (
     CONFIG_MAP,
     ROLE,
@@ -20,7 +21,6 @@ from trainwright.engine.framework import (
     PodShape,
     RoleState,
 )
-from trainwright.engine.ranks import Rank
 from trainwright.engine.settings import Settings
 from trainwright.engine.texts import Text, Texts
 

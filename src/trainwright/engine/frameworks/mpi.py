@@ -10,6 +10,8 @@ from trainwright.api.defaults import main_container
 from trainwright.api.job import Job
 from trainwright.api.kinds.mpi import KUBECTL_DELIVERY, MPIFields
 from trainwright.engine.addressing import Addresses
+from trainwright.engine.children.labels import role_selector
+from trainwright.engine.children.ranks import Rank
 from trainwright.engine.framework import (
     CONFIG_MAP,
     ROLE,
@@ -22,8 +24,6 @@ from trainwright.engine.framework import (
     RoleState,
     env_list,
 )
-from trainwright.engine.labels import role_selector
-from trainwright.engine.ranks import Rank
 from trainwright.engine.settings import KubectlDelivery, Settings
 from trainwright.engine.texts import Text
 from trainwright.objects import Object

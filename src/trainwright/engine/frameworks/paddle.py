@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 from trainwright.api.job import Job
 from trainwright.engine.addressing import Addresses, declared_port
+from trainwright.engine.children.ranks import Rank
 from trainwright.engine.framework import Framework, PodShape, env_list
-from trainwright.engine.ranks import Rank
 from trainwright.engine.settings import Settings
 from trainwright.engine.texts import DEFAULT_TEXTS, TEXTS_WITHOUT_MASTER, Texts
 from trainwright.objects import Object

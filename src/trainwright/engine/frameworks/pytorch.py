@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from trainwright.api.job import Job
 from trainwright.api.kinds.pytorch import DEFAULT_RDZV_BACKEND, ElasticPolicy, PyTorchFields
 from trainwright.engine.addressing import Addresses, declared_port
+from trainwright.engine.children.ranks import Rank
 from trainwright.engine.framework import (
     Correction,
     ExtraObject,
@@ -15,7 +16,6 @@ from trainwright.engine.framework import (
     RoleState,
     env_list,
 )
-from trainwright.engine.ranks import Rank
 from trainwright.engine.settings import Settings
 from trainwright.engine.texts import DEFAULT_TEXTS, TEXTS_WITHOUT_MASTER, Texts
 from trainwright.objects import Object

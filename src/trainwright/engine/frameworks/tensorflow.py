@@ -7,8 +7,8 @@ from dataclasses import replace
 from trainwright.api.job import Job
 from trainwright.api.kinds.tensorflow import ALL_WORKERS, TensorFlowFields
 from trainwright.engine.addressing import Addresses, declared_port
+from trainwright.engine.children.ranks import Rank
 from trainwright.engine.framework import Framework, PodShape, RoleState, env_list
-from trainwright.engine.ranks import Rank
 from trainwright.engine.settings import Settings
 from trainwright.engine.texts import TEXTS_WITHOUT_MASTER, Text, Texts
 

@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping
 
 from trainwright.api.job import Job
 from trainwright.engine.addressing import Addresses, declared_port
+from trainwright.engine.children.ranks import Rank
 from trainwright.engine.framework import Framework, PodShape, RoleState, env_list
-from trainwright.engine.ranks import Rank
 from trainwright.engine.settings import Settings
 
 MASTER = Rank("Master", 0)

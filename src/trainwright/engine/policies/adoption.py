@@ -4,7 +4,7 @@ Kubernetes' own controllers do the same with their pods.
 """
 
 from trainwright.engine.builder import PlanBuilder
-from trainwright.engine.children import Classified
+from trainwright.engine.children.classification import Classified
 from trainwright.engine.facts import Facts
 from trainwright.engine.observed import ServiceView
 from trainwright.objects import Object

@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from datetime import datetime
 
 from trainwright.engine.builder import PlanBuilder
+from trainwright.engine.children.pod_outcome import exit_code, is_disrupted
+from trainwright.engine.children.ranks import Rank
 from trainwright.engine.facts import Facts
-from trainwright.engine.pod_outcome import exit_code, is_disrupted
 from trainwright.engine.policies.restart_policy import is_replaceable
-from trainwright.engine.ranks import Rank
 from trainwright.objects.kinds.pods import Pod
 from trainwright.objects.times import format_time, seconds_after
 

@@ -6,8 +6,8 @@ from itertools import chain
 
 from trainwright.engine.assigned_ports import key_of
 from trainwright.engine.builder import PlanBuilder
+from trainwright.engine.children.ranks import Rank
 from trainwright.engine.facts import Facts
-from trainwright.engine.ranks import Rank
 
 
 def assign(facts: Facts, builder: PlanBuilder) -> bool:

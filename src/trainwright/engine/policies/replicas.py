@@ -4,15 +4,15 @@ from collections.abc import Callable
 from functools import partial
 
 from trainwright.engine.builder import PlanBuilder
-from trainwright.engine.children import Classified
+from trainwright.engine.children.classification import Classified
+from trainwright.engine.children.pod_outcome import PodOutcome, outcome_of
+from trainwright.engine.children.ranks import Rank
 from trainwright.engine.conditions import is_finished
 from trainwright.engine.facts import Facts
 from trainwright.engine.observed import ServiceView
 from trainwright.engine.plan import FOLLOWERS_WAVE, PODS_WAVE
-from trainwright.engine.pod_outcome import PodOutcome, outcome_of
 from trainwright.engine.policies import gang, ports
 from trainwright.engine.policies.name_conflicts import wait_for
-from trainwright.engine.ranks import Rank
 from trainwright.engine.rendering.pods import PodRenderer
 from trainwright.engine.rendering.services import render_service
 from trainwright.objects import Object

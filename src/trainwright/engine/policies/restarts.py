@@ -9,13 +9,13 @@ from collections.abc import Mapping
 from datetime import datetime
 
 from trainwright.engine.builder import PlanBuilder
+from trainwright.engine.children.pod_outcome import PodOutcome, outcome_of
+from trainwright.engine.children.ranks import Rank
 from trainwright.engine.conditions import FAILED, RESTARTING
 from trainwright.engine.facts import Facts
 from trainwright.engine.plan import Transition
-from trainwright.engine.pod_outcome import PodOutcome, outcome_of
 from trainwright.engine.policies import backoff
 from trainwright.engine.policies.restart_policy import is_excused, is_replaceable
-from trainwright.engine.ranks import Rank
 from trainwright.objects.kinds.pods import Pod
 
 

@@ -4,14 +4,14 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 
 from trainwright.engine.builder import PlanBuilder
+from trainwright.engine.children.labels import role_selector
+from trainwright.engine.children.pod_outcome import exit_code
+from trainwright.engine.children.ranks import Rank
 from trainwright.engine.conditions import CREATED, FAILED, RESTARTING, RUNNING, is_finished
 from trainwright.engine.facts import Facts
 from trainwright.engine.framework import RoleState
-from trainwright.engine.labels import role_selector
 from trainwright.engine.plan import JobEvent, Transition
-from trainwright.engine.pod_outcome import exit_code
 from trainwright.engine.policies import extra_objects
-from trainwright.engine.ranks import Rank
 from trainwright.objects import Object
 from trainwright.objects.kinds.pods import Pod
 from trainwright.objects.times import format_time

@@ -6,10 +6,10 @@ from functools import partial
 from trainwright.api.defaults import main_container
 from trainwright.api.labels import JOB_ROLE
 from trainwright.engine.assigned_ports import PORTS, format_ports
+from trainwright.engine.children.labels import earlier_labels, rank_labels
+from trainwright.engine.children.ranks import Rank
 from trainwright.engine.facts import Facts
 from trainwright.engine.framework import PodShape
-from trainwright.engine.labels import earlier_labels, rank_labels
-from trainwright.engine.ranks import Rank
 from trainwright.engine.rendering.init_containers import init_containers, with_free_names
 from trainwright.engine.settings import Addressing
 from trainwright.objects import Object, node_annotations

@@ -4,9 +4,9 @@ from collections.abc import Iterable
 
 from trainwright.api.defaults import main_container
 from trainwright.engine.assigned_ports import PORTS, format_ports
+from trainwright.engine.children.labels import rank_labels
+from trainwright.engine.children.ranks import Rank
 from trainwright.engine.facts import Facts
-from trainwright.engine.labels import rank_labels
-from trainwright.engine.ranks import Rank
 from trainwright.engine.rendering.pods import assigned_ports
 from trainwright.objects import Object
 from trainwright.objects.metadata import controller_reference

@@ -13,8 +13,8 @@ from itertools import groupby
 from trainwright.api.kinds import Kind
 from trainwright.api.labels import EARLIER_JOB_NAME, JOB_NAME, OPERATOR_NAME
 from trainwright.engine import Create, Delete, JobEvent, Patch, Plan, Replace
+from trainwright.engine.children.labels import modern_labels
 from trainwright.engine.framework import Correction
-from trainwright.engine.labels import modern_labels
 from trainwright.engine.policies.name_conflicts import conflict, is_temporary
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.errors import AlreadyExists, ApiError, Conflict, NotFound, Unreachable

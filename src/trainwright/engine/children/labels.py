@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from trainwright.api.job import Job
 from trainwright.api.kinds import GROUP
 from trainwright.api.labels import EARLIER_JOB_NAME, JOB_NAME, JOB_ROLE, OPERATOR_NAME, REPLICA_INDEX, REPLICA_TYPE
-from trainwright.engine.ranks import Rank
+from trainwright.engine.children.ranks import Rank
 from trainwright.objects.metadata import ObjectMeta
 from trainwright.objects.selectors import format_labels
 

@@ -1,6 +1,6 @@
 """Labels of all generations."""
 
-from trainwright.engine.labels import modern_labels
+from trainwright.engine.children.labels import modern_labels
 
 
 def test_child_with_labels_of_the_second_generation_gets_the_current_ones() -> None:

@@ -16,9 +16,9 @@ from trainwright.api.kinds import Role
 from trainwright.engine import EMBEDDED, InitContainer, Observed, Plan, Settings, plan, read_extra
 from trainwright.engine.addressing import Addresses
 from trainwright.engine.assigned_ports import PORTS
+from trainwright.engine.children.ranks import Rank
 from trainwright.engine.framework import Correction, ExtraObject, ExtraResource, Framework, PodShape, RoleState
 from trainwright.engine.plan import PODS_WAVE
-from trainwright.engine.ranks import Rank
 from trainwright.objects import Object
 from trainwright.objects.node_annotations import LISTEN_PORTS
 from trainwright.objects.resources import CONFIG_MAPS

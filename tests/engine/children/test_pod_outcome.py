@@ -5,7 +5,7 @@ from datetime import datetime
 import pytest
 
 from tests.support.objects.jobs import NOW, PodBuilder, at
-from trainwright.engine.pod_outcome import PodOutcome, exit_code, is_active, is_disrupted, is_ready, outcome_of
+from trainwright.engine.children.pod_outcome import PodOutcome, exit_code, is_active, is_disrupted, is_ready, outcome_of
 
 
 def test_unfinished_pod_has_no_outcome() -> None:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainwright.engine.ranks import format_indexes, parse_indexes
+from trainwright.engine.children.ranks import format_indexes, parse_indexes
 
 
 @pytest.mark.parametrize(
