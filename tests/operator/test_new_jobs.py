@@ -14,7 +14,6 @@ from tests.support.waiting import eventually
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.errors import Forbidden
 from trainwright.kube.client.requests import Request, Response
-from trainwright.objects import Object
 from trainwright.objects.resources import PODS, Resource
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(60)]
@@ -104,25 +103,24 @@ async def test_a_job_that_a_quota_holds_up_shows_it_and_goes_on_when_there_is_ro
 
 
 async def _allow_pods(client: Client, namespace: str, most: int) -> None:
-    """Returns when the API server keeps to it. What a controller would fill in is filled in here."""
-    hard = {"pods": str(most)}
-    quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "few"}, "spec": {"hard": hard}}
+    """Returns when the API server keeps to it: admission reads quotas, and what is used of them, with a delay."""
+    quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "few"}, "spec": {"hard": {"pods": "0"}}}
     await client.create(QUOTAS, quota, namespace=namespace)
-    status: Object = {"hard": hard, "used": {"pods": str(most)}}
-    await client.patch(QUOTAS, "few", {"status": status}, namespace=namespace, subresource="status")
+    await eventually(lambda: _refusal_of_a_pod(client, namespace), lambda refusal: "exceeded quota" in refusal)
+    await client.patch(QUOTAS, "few", {"spec": {"hard": {"pods": str(most)}}}, namespace=namespace)
+    await eventually(lambda: _refusal_of_a_pod(client, namespace), lambda refusal: not refusal)
+
+
+async def _refusal_of_a_pod(client: Client, namespace: str) -> str:
+    """Why a pod would be refused now; empty if it would be created."""
     pod = {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {"name": "trial"},
         "spec": {"containers": [{"name": "main", "image": "example.com/trial:1"}]},
     }
-
-    async def is_full() -> bool:
-        try:
-            await client.raw("POST", PODS.path(namespace), body=pod, params={"dryRun": "All"})
-        except Forbidden as error:
-            return "exceeded quota" in error.message
-        return False
-
-    await eventually(is_full, bool)
-    await client.patch(QUOTAS, "few", {"status": {"used": {"pods": "0"}}}, namespace=namespace, subresource="status")
+    try:
+        await client.raw("POST", PODS.path(namespace), body=pod, params={"dryRun": "All"})
+    except Forbidden as error:
+        return error.message
+    return ""

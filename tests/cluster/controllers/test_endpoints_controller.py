@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.cluster.controllers.conftest import Arena
-from tests.support.cluster.controlplane import Daemon, binaries
+from tests.support.cluster.controlplane import CONTROLLER_MANAGER_FLAGS, Daemon, binaries
 from tests.support.waiting import eventually
 from trainwright.kube.client.async_client import Client
 from trainwright.objects import Object
@@ -25,7 +25,7 @@ def field(arena: Arena, request: pytest.FixtureRequest, tmp_path: Path) -> Itera
         yield arena
         return
     kubeconfig = request.getfixturevalue("control_plane").kubeconfig
-    flags = [f"--kubeconfig={kubeconfig}", f"--controllers={CONTROLLERS}", "--secure-port=0", "--leader-elect=false"]
+    flags = [f"--kubeconfig={kubeconfig}", f"--controllers={CONTROLLERS}", *CONTROLLER_MANAGER_FLAGS]
     daemon = Daemon(binaries() / "kube-controller-manager", *flags, log=tmp_path / "controllers.log")
     yield arena
     daemon.close()
