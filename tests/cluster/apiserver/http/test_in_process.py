@@ -1,8 +1,11 @@
 """A client in the process of the API server gets the answers that it would get over the network."""
 
 import asyncio
+import gc
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -51,6 +54,26 @@ async def test_errors_are_the_same_over_both_ways(near: Client, far: Client) -> 
             await client.get(CONFIG_MAPS, "none", namespace="default")
         texts.append([str(error.value) for error in (exists, missing)])
     assert texts[0] == texts[1]
+
+
+async def test_a_refused_write_whose_client_has_gone_leaves_no_error_behind(tmp_path: Path) -> None:
+    left_behind: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, context: left_behind.append(context))
+    async with (
+        running_embedded(tmp_path / "store") as embedded,
+        Client(embedded.config, server=embedded.server) as near,
+    ):
+        for turns in range(8):
+            first, second = (
+                asyncio.create_task(near.create(CONFIG_MAPS, config_map(f"a{turns}"), namespace="default"))
+                for _ in range(2)
+            )
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            second.cancel()
+            await asyncio.wait([first, second])
+    gc.collect()
+    assert left_behind == []
 
 
 async def test_a_body_that_is_too_large_is_refused(near: Client) -> None:

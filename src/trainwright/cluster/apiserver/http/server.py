@@ -249,10 +249,17 @@ class ApiServer:
         if request.method == "GET":
             return self._routes.handle_get(api_request)
         # A write is completed even if the client disconnects.
-        task = asyncio.create_task(self._routes.handle_write(api_request))
+        task = asyncio.create_task(self._write(api_request, request))
         self._writing.add(task)
         task.add_done_callback(self._writing.discard)
         return await asyncio.shield(task)
+
+    async def _write(self, write: ApiRequest, request: "_Received") -> Response:
+        """Answers a refusal too: nobody would receive its exception after the client has disconnected."""
+        try:
+            return await self._routes.handle_write(write)
+        except StatusError as refusal:
+            return _error_response(refusal, request)
 
     async def _stream(self, request: web.BaseRequest, stream: StreamingResponse) -> web.StreamResponse:
         response = web.StreamResponse(
