@@ -5,7 +5,7 @@ import signal
 import sys
 from collections.abc import Iterator
 
-from trainwright.cli.console import Console
+from trainwright.cli.output.console import Console
 from trainwright.cluster.embedded import DataDir, running_pods
 
 _PROGRESS_SECONDS = 0.2

@@ -3,8 +3,8 @@
 import io
 import logging
 
-from trainwright.cli.console import Console
 from trainwright.cli.follow.follower import WatchWarnings
+from trainwright.cli.output.console import Console
 
 
 def test_the_same_warning_of_several_watches_is_shown_once() -> None:

@@ -13,11 +13,11 @@ import click
 from trainwright import __version__
 from trainwright.cli.commands.jobs.stack import find_py_spy
 from trainwright.cli.commands.status import failed_checks, sandbox_text
-from trainwright.cli.console import Console
 from trainwright.cli.contexts import user_kubeconfig
 from trainwright.cli.flags import data_dir_flag
-from trainwright.cli.jobs.tables import hanging, terminal_width
 from trainwright.cli.machine import free_disk, free_memory, has_gpu, is_disk_low, memory, open_file_limit
+from trainwright.cli.output.console import Console
+from trainwright.cli.output.tables import hanging, terminal_width
 from trainwright.cli.pods_python import BY_FLAG, callers_python, default_python, install_command
 from trainwright.cli.targets import data_dir_at, embedded_cluster
 from trainwright.cluster.embedded import ClusterRecord, DataDir, try_sandbox

@@ -7,7 +7,6 @@ from typing import Any
 
 import click
 
-from trainwright.cli.console import Console
 from trainwright.cli.errors import CommandError, report_errors
 from trainwright.cli.flags import duration, python_path, target_flags
 from trainwright.cli.manifests.apply import (
@@ -20,6 +19,7 @@ from trainwright.cli.manifests.apply import (
 from trainwright.cli.manifests.environment import read_variables, with_variables
 from trainwright.cli.manifests.reader import Document
 from trainwright.cli.manifests.validation import ValidObject, validate
+from trainwright.cli.output.console import Console
 from trainwright.cli.pods_python import callers_python
 from trainwright.cli.program.digests import with_digests
 from trainwright.cli.program.flags import ProgramCommand, program_arguments, program_flags

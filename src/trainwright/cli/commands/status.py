@@ -16,8 +16,8 @@ from trainwright.cli.follow.texts.private_files import format_size
 from trainwright.cli.jobs.references import FoundJob, list_jobs
 from trainwright.cli.jobs.session import Session
 from trainwright.cli.jobs.summary import age, duration, finished_state, job_state, ranks
-from trainwright.cli.jobs.tables import hanging, table_lines, terminal_width
 from trainwright.cli.machine import free_disk, free_memory
+from trainwright.cli.output.tables import hanging, table_lines, terminal_width
 from trainwright.cli.targets import NotRunningError, TargetOptions, data_dir_at, find_target
 from trainwright.cluster.embedded import ClusterRecord, DataDir, PodProcess, disk_warning, pod_records, processes_of
 from trainwright.kube.client.errors import NotFound

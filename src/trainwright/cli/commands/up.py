@@ -12,10 +12,10 @@ from urllib.parse import urlsplit
 import click
 
 from trainwright import __version__
-from trainwright.cli.console import Console
 from trainwright.cli.contexts import remove_context, user_kubeconfig
 from trainwright.cli.errors import CommandError
 from trainwright.cli.flags import data_dir_flag, python_path
+from trainwright.cli.output.console import Console
 from trainwright.cli.pods_python import default_python
 from trainwright.cli.targets import cluster_flag, data_dir_at
 from trainwright.cluster.embedded import ClusterError, ClusterRecord, DataDir, delete_data

@@ -12,7 +12,6 @@ from enum import Enum
 from functools import partial
 
 from trainwright.api.labels import JOB_NAME
-from trainwright.cli.console import Console
 from trainwright.cli.follow.interrupts import Choice, Interrupts
 from trainwright.cli.follow.logs.log_printer import LogPrinter
 from trainwright.cli.follow.logs.log_source import LogSource
@@ -29,6 +28,7 @@ from trainwright.cli.follow.texts.messages import (
 )
 from trainwright.cli.follow.texts.status_line import Status, render_status, status_of
 from trainwright.cli.follow.texts.suggestions import Suggestions
+from trainwright.cli.output.console import Console
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.errors import ApiError, Unreachable
 from trainwright.kube.controller.reflector import Reflector

@@ -12,8 +12,8 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
 
-from trainwright.cli.console import Console
 from trainwright.cli.follow.state.job_state import JobState
+from trainwright.cli.output.console import Console
 
 
 class Choice(Enum):

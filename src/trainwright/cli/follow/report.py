@@ -10,7 +10,6 @@ from pathlib import Path
 import click
 
 from trainwright.api.job import read_job
-from trainwright.cli.console import Console, plain_text
 from trainwright.cli.errors import INTERRUPTED, TIMED_OUT
 from trainwright.cli.follow.state.job_state import JobState
 from trainwright.cli.follow.texts.messages import (
@@ -24,6 +23,7 @@ from trainwright.cli.follow.texts.private_files import private_file_lines
 from trainwright.cli.follow.texts.suggestions import Suggestions
 from trainwright.cli.follow.written_files import written_file_lines, written_files
 from trainwright.cli.history import append, history_file, run_of
+from trainwright.cli.output.console import Console, plain_text
 from trainwright.cli.targets import Target
 from trainwright.kube.client.errors import ApiError, Conflict, NotFound, Unreachable
 from trainwright.kube.client.sync_client import SyncClient

@@ -5,7 +5,6 @@ import sys
 from collections.abc import Sequence
 from functools import partial
 
-from trainwright.cli.console import Console
 from trainwright.cli.follow.follower import Ending, follow
 from trainwright.cli.follow.interrupts import Interrupts
 from trainwright.cli.follow.logs.api_logs import ApiLogs
@@ -14,6 +13,7 @@ from trainwright.cli.follow.logs.log_source import LogSource
 from trainwright.cli.follow.logs.record_logs import RecordLogs
 from trainwright.cli.follow.state.job_state import JobState
 from trainwright.cli.follow.texts.suggestions import Suggestions
+from trainwright.cli.output.console import Console
 from trainwright.cli.targets import Target, embedded_cluster
 from trainwright.cluster.embedded import DataDir
 from trainwright.kube.client.async_client import Client

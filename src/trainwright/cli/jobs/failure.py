@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from trainwright.cli.console import plain_text
-from trainwright.cli.jobs.logs import LogRange, logged_runs, read_log
-from trainwright.cli.jobs.ranks import RankPod
+from trainwright.cli.jobs.pods.logs import LogRange, logged_runs, read_log
+from trainwright.cli.jobs.pods.ranks import RankPod
 from trainwright.cli.jobs.references import FoundJob
 from trainwright.cli.jobs.session import Session
+from trainwright.cli.output.console import plain_text
 from trainwright.cli.recorded_runs import recorded_runs
 from trainwright.insight.diagnosis import Diagnosis, Line, Run, diagnose
 from trainwright.insight.pod_runs import job_failed_at, runs_of_pod

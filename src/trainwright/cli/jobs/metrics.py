@@ -1,7 +1,7 @@
 """Progress and metrics of a job on the embedded cluster, from the logs that its pods left on the node."""
 
 from trainwright.api.kinds import Kind
-from trainwright.cli.jobs.ranks import rank_order
+from trainwright.cli.jobs.pods.ranks import rank_order
 from trainwright.cli.jobs.references import FoundJob
 from trainwright.cli.jobs.session import Session
 from trainwright.cluster.embedded import ContainerRun, DataDir, PodRecord, RunLog, pod_records

@@ -11,8 +11,8 @@ from tests.cli.commands.jobs.conftest import Cluster, in_directory
 from tests.support.cluster.embedded_cluster import UpCommand
 from tests.support.commands.trainwright import command_line
 from tests.support.objects.shell_jobs import shell_job
-from trainwright.cli.jobs.logs import LoggedRun, current_runs, logged_runs
-from trainwright.cli.jobs.ranks import RankPod
+from trainwright.cli.jobs.pods.logs import LoggedRun, current_runs, logged_runs
+from trainwright.cli.jobs.pods.ranks import RankPod
 from trainwright.cli.main import cli
 from trainwright.objects.kinds.pods import read_pod
 

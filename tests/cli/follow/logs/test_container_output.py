@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainwright.cli.console import visible
 from trainwright.cli.follow.logs.container_output import ContainerOutput
+from trainwright.cli.output.console import visible
 
 
 def feed(output: ContainerOutput, *records: str, stream: str = "stderr") -> list[str]:

@@ -4,10 +4,10 @@ import io
 
 from tests.support.objects.followed_jobs import run_of
 from tests.support.objects.jobs import JOB_UID, JobBuilder
-from trainwright.cli.console import Console
 from trainwright.cli.follow.logs.log_printer import LogPrinter
 from trainwright.cli.follow.logs.log_source import LogBatch, LogRecord
 from trainwright.cli.follow.state.job_state import JobState, Run
+from trainwright.cli.output.console import Console
 
 MASTER, WORKER = run_of("master-0"), run_of("worker-0")
 

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from tests.support.objects.followed_jobs import run_of
 from tests.support.objects.jobs import JOB_UID, NOW, JobBuilder, PodBuilder
-from trainwright.cli.console import cells
 from trainwright.cli.follow.state.job_state import JobState
 from trainwright.cli.follow.texts.status_line import Status, bar, render_status, status_of
+from trainwright.cli.output.console import cells
 from trainwright.insight.progress import Progress
 
 FULL = Progress(

@@ -7,8 +7,8 @@ from pathlib import Path
 import click
 
 from trainwright.cli.commands.images.store import open_store, report_image_errors, size_text, store_flag
-from trainwright.cli.jobs.output import object_text, output_flag
-from trainwright.cli.jobs.tables import table_lines
+from trainwright.cli.output.formats import object_text, output_flag
+from trainwright.cli.output.tables import table_lines
 from trainwright.cluster.images.layers.namespace import remove_tree
 from trainwright.cluster.images.store import ImageStore
 

@@ -16,7 +16,7 @@ from trainwright.cli.commands.images.store import (
     store_flag,
 )
 from trainwright.cli.commands.images.templates import render
-from trainwright.cli.jobs.output import object_text, output_flag
+from trainwright.cli.output.formats import object_text, output_flag
 from trainwright.cluster.images.formats import SKIPPED_LABEL
 from trainwright.cluster.images.store import Image
 

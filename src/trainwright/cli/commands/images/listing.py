@@ -19,8 +19,8 @@ from trainwright.cli.commands.images.store import (
 )
 from trainwright.cli.commands.images.templates import render
 from trainwright.cli.errors import CommandError
-from trainwright.cli.jobs.output import object_text, output_flag
-from trainwright.cli.jobs.tables import table_lines
+from trainwright.cli.output.formats import object_text, output_flag
+from trainwright.cli.output.tables import table_lines
 from trainwright.cluster.images.formats import History
 from trainwright.cluster.images.store import Image
 

@@ -7,7 +7,7 @@ import click
 
 from trainwright.cli.commands.images.store import open_store, parse_name, report_image_errors, store_flag
 from trainwright.cli.errors import CommandError
-from trainwright.cli.jobs.tables import table_lines
+from trainwright.cli.output.tables import table_lines
 from trainwright.cluster.images.mappings import ImageMapping, ImageMappings
 
 

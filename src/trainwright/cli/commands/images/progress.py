@@ -1,7 +1,7 @@
 """The progress of pulls and pushes: bars on a terminal, elsewhere a line when a layer is done."""
 
 from trainwright.cli.commands.images.store import size_text
-from trainwright.cli.console import Console
+from trainwright.cli.output.console import Console
 from trainwright.cluster.images.registry.progress import FINAL, LayerProgress
 
 _BAR = 30

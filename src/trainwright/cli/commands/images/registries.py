@@ -15,8 +15,8 @@ from trainwright.cli.commands.images.store import (
     report_image_errors,
     store_flag,
 )
-from trainwright.cli.console import Console
 from trainwright.cli.errors import CommandError
+from trainwright.cli.output.console import Console
 from trainwright.cluster.images.formats import Platform
 from trainwright.cluster.images.registry.credentials import DockerConfig
 from trainwright.cluster.images.registry.pull import pull_image

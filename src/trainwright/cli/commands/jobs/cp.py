@@ -7,14 +7,14 @@ from pathlib import Path
 
 import click
 
-from trainwright.cli.console import Console, plain_text
 from trainwright.cli.errors import CommandError
 from trainwright.cli.follow.texts.private_files import format_size
 from trainwright.cli.jobs.arguments import complete_jobs
-from trainwright.cli.jobs.pod_exec import fetch, run_in_pod, send
-from trainwright.cli.jobs.ranks import RankPod, latest_of_each_rank, rank_pods, select_rank
+from trainwright.cli.jobs.pods.pod_exec import fetch, run_in_pod, send
+from trainwright.cli.jobs.pods.ranks import RankPod, latest_of_each_rank, rank_pods, select_rank
 from trainwright.cli.jobs.references import FoundJob, find_job, list_jobs
 from trainwright.cli.jobs.session import Session, cluster_command
+from trainwright.cli.output.console import Console, plain_text
 from trainwright.cluster.embedded import PodFile, pod_files
 
 

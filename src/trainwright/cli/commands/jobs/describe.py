@@ -5,18 +5,18 @@ from datetime import UTC, datetime, timedelta
 
 import click
 
-from trainwright.cli.console import Console, plain_text
 from trainwright.cli.history import metrics_text
 from trainwright.cli.jobs.arguments import job_argument
 from trainwright.cli.jobs.events import event_rows, events_of
 from trainwright.cli.jobs.failure import diagnose_job, diagnosis_lines, evidence_lines, recorded_failure
 from trainwright.cli.jobs.metrics import recorded_progress
-from trainwright.cli.jobs.ranks import RankPod, latest_of_each_rank, local_time, rank_pods
+from trainwright.cli.jobs.pods.ranks import RankPod, latest_of_each_rank, local_time, rank_pods
 from trainwright.cli.jobs.references import FoundJob, find_job
 from trainwright.cli.jobs.session import Session, cluster_command
 from trainwright.cli.jobs.summary import duration, finished_state, human_age, job_state
 from trainwright.cli.jobs.suspension import is_suspended
-from trainwright.cli.jobs.tables import table_lines, terminal_width
+from trainwright.cli.output.console import Console, plain_text
+from trainwright.cli.output.tables import table_lines, terminal_width
 from trainwright.cluster.embedded import PodRecord
 from trainwright.insight.diagnosis import Cause, Diagnosis
 from trainwright.insight.progress import Progress

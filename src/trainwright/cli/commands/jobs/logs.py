@@ -8,17 +8,17 @@ from typing import NoReturn
 
 import click
 
-from trainwright.cli.console import Console, visible
 from trainwright.cli.errors import CommandError
 from trainwright.cli.flags import duration
 from trainwright.cli.follow.logs.container_output import ContainerOutput
 from trainwright.cli.jobs.arguments import job_argument
 from trainwright.cli.jobs.failure import diagnose_job, diagnosis_lines, evidence_lines, recorded_failure
-from trainwright.cli.jobs.logs import Line, LoggedRun, LogRange, current_runs, logged_runs, read_logs
-from trainwright.cli.jobs.ranks import RankPod, rank_pods, select_rank
+from trainwright.cli.jobs.pods.logs import Line, LoggedRun, LogRange, current_runs, logged_runs, read_logs
+from trainwright.cli.jobs.pods.ranks import RankPod, rank_pods, select_rank
 from trainwright.cli.jobs.references import FoundJob, find_job
 from trainwright.cli.jobs.session import Session, cluster_command
 from trainwright.cli.jobs.summary import job_state
+from trainwright.cli.output.console import Console, visible
 from trainwright.objects.times import format_micro_time
 
 

@@ -9,17 +9,17 @@ from trainwright.api.kinds import KINDS, Kind
 from trainwright.cli.errors import CommandError
 from trainwright.cli.history import history_file, metrics_text, read_history
 from trainwright.cli.jobs.arguments import jobs_argument
-from trainwright.cli.jobs.output import (
+from trainwright.cli.jobs.references import FoundJob, JobReference, list_jobs, read_references, resolve
+from trainwright.cli.jobs.session import Session, cluster_command
+from trainwright.cli.jobs.summary import age, duration, job_state, present_ranks, ranks, restart_count
+from trainwright.cli.output.formats import (
     FORMATS,
     list_of,
     object_text,
     output_flag,
     without_managed_fields,
 )
-from trainwright.cli.jobs.references import FoundJob, JobReference, list_jobs, read_references, resolve
-from trainwright.cli.jobs.session import Session, cluster_command
-from trainwright.cli.jobs.summary import age, duration, job_state, present_ranks, ranks, restart_count
-from trainwright.cli.jobs.tables import Table, terminal_width
+from trainwright.cli.output.tables import Table, terminal_width
 from trainwright.kube.client.errors import NotFound, Unreachable
 from trainwright.objects.paths import value_at
 

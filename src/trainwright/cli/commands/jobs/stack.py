@@ -14,10 +14,10 @@ import click
 
 from trainwright.cli.errors import CommandError
 from trainwright.cli.jobs.arguments import job_argument
-from trainwright.cli.jobs.ranks import RankPod, latest_of_each_rank, rank_pods, select_rank
+from trainwright.cli.jobs.pods.ranks import RankPod, latest_of_each_rank, rank_pods, select_rank
+from trainwright.cli.jobs.pods.stacks_by_exec import StacksByExec, new_lines, py_spy_error
 from trainwright.cli.jobs.references import FoundJob, find_job
 from trainwright.cli.jobs.session import Session, cluster_command
-from trainwright.cli.jobs.stacks_by_exec import StacksByExec, new_lines, py_spy_error
 from trainwright.cli.pods_python import install_command
 from trainwright.cluster.embedded import PodProcess, processes_of
 from trainwright.objects.node_annotations import PYTHON

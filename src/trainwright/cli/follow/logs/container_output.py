@@ -5,7 +5,7 @@ Progress bars rewrite their line with `\\r`; the node writes every state of them
 
 import re
 
-from trainwright.cli.console import visible
+from trainwright.cli.output.console import visible
 
 _CURSOR_UP = re.compile(r"\x1b\[\d{0,4}[AF]")
 _UNFINISHED_BAR = re.compile(r"(?<!\d)(?:\d|\d\d)%\||\b\d{1,15}it \[|\|\s{0,99}\d{1,15}/\? \[")

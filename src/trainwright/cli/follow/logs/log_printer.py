@@ -3,10 +3,10 @@
 from collections import deque
 from collections.abc import Sequence
 
-from trainwright.cli.console import Console
 from trainwright.cli.follow.logs.container_output import ContainerOutput
 from trainwright.cli.follow.logs.log_source import LogBatch
 from trainwright.cli.follow.state.job_state import JobState, Run
+from trainwright.cli.output.console import Console
 
 _BAR_SECONDS = 10.0
 """Without a terminal, a progress bar is printed so often; and when it is complete."""

@@ -4,7 +4,6 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 
 from trainwright.api.kinds.mpi import MPI
-from trainwright.cli.console import plain_text
 from trainwright.cli.follow.state.job_runs import RepeatedFailure
 from trainwright.cli.follow.state.job_state import JobState
 from trainwright.cli.follow.state.late_ranks import LateRank
@@ -14,6 +13,7 @@ from trainwright.cli.follow.texts.status_line import seconds, shown_metrics
 from trainwright.cli.follow.texts.suggestions import Suggestions
 from trainwright.cli.history import metric_text, metrics_text
 from trainwright.cli.jobs.summary import elapsed
+from trainwright.cli.output.console import plain_text
 from trainwright.insight.diagnosis import Cause, Diagnosis
 from trainwright.insight.progress import Progress
 from trainwright.objects import Object

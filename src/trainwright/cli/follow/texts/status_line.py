@@ -5,9 +5,9 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from itertools import pairwise
 
-from trainwright.cli.console import cells
 from trainwright.cli.follow.state.job_state import JobState
 from trainwright.cli.history import in_order, metric_text
+from trainwright.cli.output.console import cells
 from trainwright.insight.progress import Progress
 from trainwright.objects.times import human_duration
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainwright.cli.console import Console, cells, visible
+from trainwright.cli.output.console import Console, cells, visible
 
 
 class Terminal(io.StringIO):

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from operator import attrgetter
 from typing import NamedTuple
 
-from trainwright.cli.jobs.ranks import RankPod
+from trainwright.cli.jobs.pods.ranks import RankPod
 from trainwright.cli.jobs.session import Session
 from trainwright.cluster.embedded import RunLog, whole_lines
 from trainwright.objects.times import parse_time

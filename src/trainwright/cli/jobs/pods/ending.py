@@ -9,7 +9,7 @@ from datetime import timedelta
 import click
 
 from trainwright.api.labels import JOB_NAME, rank_of
-from trainwright.cli.jobs.ranks import pod_objects
+from trainwright.cli.jobs.pods.ranks import pod_objects
 from trainwright.cli.jobs.references import FoundJob
 from trainwright.cli.jobs.session import Session
 from trainwright.cli.jobs.watching import watch_objects

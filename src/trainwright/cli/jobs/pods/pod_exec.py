@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO
 
 from trainwright.cli.errors import CommandError
-from trainwright.cli.jobs.ranks import RankPod
+from trainwright.cli.jobs.pods.ranks import RankPod
 from trainwright.cli.jobs.references import FoundJob
 from trainwright.cli.jobs.session import Session
 from trainwright.kube.client.async_client import Client

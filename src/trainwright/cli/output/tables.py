@@ -4,7 +4,7 @@ import textwrap
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from trainwright.cli.console import Console, cells, cut, plain_text
+from trainwright.cli.output.console import Console, cells, cut, plain_text
 
 _GAP = "   "
 _LEAST_LAST = 20

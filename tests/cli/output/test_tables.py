@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainwright.cli.console import cells
-from trainwright.cli.jobs.tables import Table, hanging, table_lines
+from trainwright.cli.output.console import cells
+from trainwright.cli.output.tables import Table, hanging, table_lines
 
 HEAD = ["NAME", "KIND", "STATE", "AGE", "METRICS"]
 ROWS = [

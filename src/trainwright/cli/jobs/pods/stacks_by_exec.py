@@ -5,9 +5,9 @@ import time
 import click
 
 from trainwright.cli.errors import CommandError
-from trainwright.cli.jobs.logs import LogRange, current_runs, logged_runs, read_log
-from trainwright.cli.jobs.pod_exec import run_in_pod
-from trainwright.cli.jobs.ranks import RankPod
+from trainwright.cli.jobs.pods.logs import LogRange, current_runs, logged_runs, read_log
+from trainwright.cli.jobs.pods.pod_exec import run_in_pod
+from trainwright.cli.jobs.pods.ranks import RankPod
 from trainwright.cli.jobs.references import FoundJob
 from trainwright.cli.jobs.session import Session
 
