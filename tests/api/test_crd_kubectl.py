@@ -13,7 +13,7 @@ from trainwright.api.crd import render_crd
 from trainwright.api.kinds import KINDS, PYTORCH, Kind
 from trainwright.objects import Object
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.apiserver
 
 OF_THE_FIRST_OPERATOR = """\
 apiVersion: "kubeflow.org/v1"

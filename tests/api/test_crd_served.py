@@ -15,7 +15,7 @@ from trainwright.kube.client.sync_client import SyncClient
 from trainwright.objects import Object
 from trainwright.operator.setup.crds import install_crds
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.apiserver
 
 
 @pytest.fixture(scope="module")

@@ -19,8 +19,6 @@ from trainwright.kube.client.kubeconfig import load_kubeconfig
 from trainwright.objects import Object
 from trainwright.objects.resources import CONFIG_MAPS, NAMESPACES
 
-pytestmark = pytest.mark.timeout(120)
-
 _numbers = itertools.count(1)
 
 PROGRAM = """

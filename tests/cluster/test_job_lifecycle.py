@@ -16,8 +16,6 @@ from trainwright.api.kinds import PYTORCH
 from trainwright.objects import Object
 from trainwright.objects.resources import EVENTS, PODS, SERVICES, Resource
 
-pytestmark = pytest.mark.timeout(180)
-
 REPLICAS = [("life-master-0", "master", "0"), ("life-worker-0", "worker", "0"), ("life-worker-1", "worker", "1")]
 
 CREATED = ("Created", "True", "PyTorchJobCreated", "PyTorchJob life is created.")

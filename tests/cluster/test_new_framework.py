@@ -33,8 +33,6 @@ from trainwright.objects.resources import (
 )
 from trainwright.operator import install_crds
 
-pytestmark = pytest.mark.timeout(180)
-
 KINDS = {ORCHESTRA.name: ORCHESTRA}
 FRAMEWORKS = {ORCHESTRA.framework: Orchestra()}
 EXTRAS = [

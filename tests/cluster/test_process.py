@@ -55,7 +55,7 @@ async def test_a_new_namespace_gets_its_service_account_each_time(tmp_path: Path
 
 
 async def appearing_account(client: Client, namespace: str) -> str:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         async for event in client.watch(SERVICE_ACCOUNTS, namespace=namespace, resource_version="0"):
             if event.type == "ADDED":
                 return str(event.object["metadata"]["uid"])
@@ -231,7 +231,7 @@ async def test_a_crashed_component_is_shown_in_readiness_and_restarted(
         # The other components were not affected, and the failed one works again.
         await client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "brief"}})
         await client.delete(NAMESPACES, "brief")
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             async for event in client.watch(NAMESPACES, field_selector="metadata.name=brief", resource_version="0"):
                 if event.type == "DELETED":
                     break

@@ -12,7 +12,7 @@ from trainwright.api.kinds.mpi import MPI
 from trainwright.objects import Object
 from trainwright.objects.resources import AUTOSCALERS, CONFIG_MAPS, PODS, SERVICES, Resource
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(90)]
+pytestmark = pytest.mark.apiserver
 
 METRIC = {"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 80}}}
 

@@ -31,7 +31,7 @@ from trainwright.kube.client.requests import Request, Response
 from trainwright.objects import Object
 from trainwright.objects.resources import CUSTOM_RESOURCE_DEFINITIONS
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(180 + settings().max_examples // 4)]
+pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(300 + settings().max_examples // 4)]
 
 OPEN = {kind.name: replace(kind, name=f"Open{kind.name}", plural=f"open{kind.plural}") for kind in KINDS.values()}
 """The kinds under other names with open schemas, so that the operator's own checks are reached."""

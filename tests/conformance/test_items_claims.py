@@ -27,8 +27,6 @@ from trainwright.objects import Object
 from trainwright.objects.kinds.gangs import GangScheduler
 from trainwright.objects.resources import CONFIG_MAPS, PODS, SERVICES, Resource
 
-pytestmark = pytest.mark.timeout(90)
-
 # 63: schedulerName
 
 GANG = Settings(gang=GangScheduler("gang-scheduler"))

@@ -21,8 +21,6 @@ from trainwright.objects import Object
 from trainwright.objects.resources import PODS
 from trainwright.operator.options import OperatorError, enabled_kinds
 
-pytestmark = pytest.mark.timeout(90)
-
 # 70: --enable-scheme
 
 

@@ -18,9 +18,6 @@ from trainwright.kube.client.async_client import Client
 from trainwright.objects import Object
 from trainwright.objects.times import format_time, parse_time
 
-pytestmark = pytest.mark.timeout(90)
-
-
 # 58: pods that a finished job keeps
 
 

@@ -17,7 +17,7 @@ from trainwright.api.kinds.mpi import MPI
 from trainwright.objects import Object
 from trainwright.objects.resources import CONFIG_MAPS, PODS, ROLE_BINDINGS, ROLES, SERVICE_ACCOUNTS, Resource
 
-pytestmark = [pytest.mark.timeout(90), pytest.mark.apiserver]
+pytestmark = pytest.mark.apiserver
 
 
 def job(name: str = "job", workers: int = 1, **launcher: object) -> JobBuilder:

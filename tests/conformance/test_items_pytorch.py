@@ -15,8 +15,6 @@ from trainwright.kube.client.errors import Invalid
 from trainwright.objects import Object
 from trainwright.objects.resources import Resource
 
-pytestmark = pytest.mark.timeout(90)
-
 AUTOSCALERS = Resource("autoscaling", "v2", "horizontalpodautoscalers", "HorizontalPodAutoscaler")
 CPU_METRIC = {
     "type": "Resource",

@@ -15,8 +15,6 @@ from trainwright.api.kinds import KINDS, PYTORCH
 from trainwright.objects import Object
 from trainwright.objects.resources import PODS, SERVICES
 
-pytestmark = pytest.mark.timeout(90)
-
 # 62: the manager of the job
 
 MANAGERS: Mapping[str, tuple[str | None, bool]] = {

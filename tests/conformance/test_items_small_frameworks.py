@@ -12,8 +12,6 @@ from trainwright.api.kinds.jax import JAX
 from trainwright.api.kinds.paddle import PADDLE
 from trainwright.objects import Object
 
-pytestmark = pytest.mark.timeout(90)
-
 
 async def test_item_51_pods_and_services_of_a_paddlejob_and_its_success(cluster: ClusterHarness) -> None:
     jobs = cluster.of(PADDLE)

@@ -15,8 +15,6 @@ from trainwright.api.kinds import KINDS
 from trainwright.objects import Object
 from trainwright.objects.times import format_time
 
-pytestmark = pytest.mark.timeout(90)
-
 
 class Shape(NamedTuple):
     roles: dict[str, int]

@@ -24,8 +24,6 @@ from trainwright.objects import Object
 from trainwright.objects.resources import EVENTS, PODS, SERVICES
 from trainwright.objects.times import format_time
 
-pytestmark = pytest.mark.timeout(90)
-
 
 async def test_items_12_19_29_pods_and_services_of_a_tfjob_and_its_success(cluster: ClusterHarness) -> None:
     """A name cannot have a slash, which upstream replaces in labels."""

@@ -27,8 +27,6 @@ from trainwright.operator.serving.webhook_certificates import load_into, renewed
 from trainwright.operator.serving.webhooks import webhook_handlers
 from trainwright.operator.setup.webhook_configuration import webhook_path
 
-pytestmark = pytest.mark.timeout(90)
-
 REPLICAS = "spec.pytorchReplicaSpecs"
 CONTAINERS = f"{REPLICAS}[Worker].template.spec.containers"
 DEPRECATED = "spec.elasticPolicy.nProcPerNode is deprecated, use spec.nprocPerNode instead"

@@ -8,14 +8,11 @@ import sys
 import sysconfig
 from pathlib import Path
 
-import pytest
-
 from tests.support.commands.helm import ROOT
 
 DOCKERFILE = (ROOT / "deploy" / "Dockerfile").read_text()
 
 
-@pytest.mark.timeout(180)
 def test_the_steps_of_the_dockerfile_install_a_working_operator(tmp_path: Path) -> None:
     source, environment, manager = tmp_path / "src", tmp_path / "environment", tmp_path / "manager"
     source.mkdir()

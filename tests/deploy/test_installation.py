@@ -17,7 +17,7 @@ from tests.support.objects.jobs import JobBuilder
 from trainwright.api.kinds import KINDS
 from trainwright.objects import Object
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.apiserver
 
 CRDS = [kind.resource.qualified_plural for kind in KINDS.values()]
 INSTALL = ("install", "trainwright", CHART)

@@ -24,7 +24,7 @@ from trainwright.kube.client.errors import ApiError
 from trainwright.objects import Object
 from trainwright.objects.resources import PODS
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(90)]
+pytestmark = pytest.mark.apiserver
 
 TENSORFLOW = KINDS["TFJob"]
 

@@ -17,7 +17,7 @@ from tests.support.waiting import eventually
 from trainwright.api.kinds import KINDS
 from trainwright.kube.client.kubeconfig import merge_into_kubeconfig
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(60)]
+pytestmark = pytest.mark.apiserver
 
 OPERATORS = "operators-of-tenants"
 

@@ -63,7 +63,6 @@ def registry_of_the_pages(directory: Path) -> Iterator[str]:
 
 
 @pytest.mark.apiserver
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize("page", ON_A_CLUSTER, ids=lambda page: str(page.relative_to(ROOT)))
 def test_commands_for_a_cluster_print_what_the_page_shows(page: Path, tmp_path: Path) -> None:
     steps = read_steps(page, on_a_cluster=True)

@@ -2,12 +2,8 @@
 
 import json
 
-import pytest
-
 from tests.support.commands.kubectl import Commands
 from tests.support.objects.shell_jobs import shell_job
-
-pytestmark = pytest.mark.timeout(120)
 
 DENIED = 'admission webhook "validator.pytorchjob.training-operator.kubeflow.org" denied the request: '
 

@@ -2,8 +2,6 @@
 
 import json
 
-import pytest
-
 from tests.support.commands.kubectl import Commands
 from tests.support.waiting import wait_until
 
@@ -37,7 +35,6 @@ spec:
 """
 
 
-@pytest.mark.timeout(180)
 def test_discovered_hosts_follow_scaling_and_replacement_of_workers(commands: Commands) -> None:
     def lines() -> list[str]:
         return commands.kubectl("logs", "hosts-launcher", "-c", "launcher").splitlines()

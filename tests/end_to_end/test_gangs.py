@@ -9,7 +9,7 @@ from tests.support.cluster.embedded_cluster import up_command
 from tests.support.commands.kubectl import Commands
 from tests.support.objects.shell_jobs import shell_job
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.apiserver
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,6 @@ CHART = Path(__file__).parent / "chart"
 
 
 @pytest.mark.apiserver
-@pytest.mark.timeout(180)
 def test_a_chart_is_installed_upgraded_and_removed(up: UpCommand, commands: Commands) -> None:
     def helm(*words: str) -> str:
         environment = {**os.environ, "KUBECONFIG": str(up.kubeconfig)}

@@ -12,7 +12,6 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.skipif(importlib.util.find_spec("ensurepip") is None, reason="this Python cannot create environments")
-@pytest.mark.timeout(300)
 def test_installed_command_runs_a_program_with_the_python_of_the_user(tmp_path: Path) -> None:
     tool, users = tmp_path / "tool", tmp_path / "users-python"
     subprocess.run([sys.executable, "-m", "venv", tool], check=True)

@@ -8,8 +8,6 @@ import yaml
 
 from tests.support.commands.kubectl import Commands
 
-pytestmark = pytest.mark.timeout(120)
-
 JOB = "training.kubeflow.org/job-name=greeter"
 
 MANIFEST = """

@@ -65,7 +65,6 @@ def job(
     }
 
 
-@pytest.mark.timeout(180)
 def test_ten_jobs_with_the_default_port_run_at_the_same_time(commands: Commands, tmp_path: Path) -> None:
     names = [f"job-{number}" for number in range(10)]
     jobs = [job(name, ["python", "-c", MEET], workers=1, env={"JOB": name}, gate=tmp_path) for name in names]
@@ -83,7 +82,6 @@ def test_ten_jobs_with_the_default_port_run_at_the_same_time(commands: Commands,
 
 
 @pytest.mark.torch
-@pytest.mark.timeout(180)
 def test_a_job_trains_with_the_torch_of_another_environment(tmp_path: Path, kubectl_binary: Path) -> None:
     bare = _environment_without(tmp_path / "bare", "torch", "functorch", "numpy")
     assert "No module named 'torch'" in _stderr(bare, "import torch")

@@ -24,7 +24,6 @@ def embedded(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 @pytest.mark.torch
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     ("flag", "processes"),
     [("--workers", 2), *([("--workers", 1), ("--workers", 4), ("--nproc", 2)] if THOROUGH else [])],

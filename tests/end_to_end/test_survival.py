@@ -16,7 +16,6 @@ PODS = ("pytorch-digits-master-0", "pytorch-digits-worker-0", "pytorch-digits-wo
 
 @pytest.mark.thorough
 @pytest.mark.torch
-@pytest.mark.timeout(300)
 def test_a_training_job_survives_kill_9_of_the_cluster(tmp_path: Path, kubectl_binary: Path) -> None:
     with up_command(tmp_path) as up:
         commands = Commands(up, kubectl_binary)

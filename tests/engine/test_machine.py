@@ -35,7 +35,7 @@ from trainwright.objects.conditions import is_condition_true
 from trainwright.objects.resources import PODS
 
 # It takes seconds, more under coverage, on a busy machine and with more examples.
-pytestmark = pytest.mark.timeout(120 + settings().max_examples)
+pytestmark = pytest.mark.timeout(300 + settings().max_examples)
 
 JOBS = ("one", "two")
 POLICIES = ["Always", "OnFailure", "Never", "ExitCode"]

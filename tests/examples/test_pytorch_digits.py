@@ -30,7 +30,6 @@ def test_the_manifest_is_valid_for_any_cluster() -> None:
 
 
 @pytest.mark.torch
-@pytest.mark.timeout(300)
 def test_an_interrupted_training_resumes_and_a_finished_one_starts_again(tmp_path: Path) -> None:
     interrupted = _start(tmp_path, "--epochs=3")
     with interrupted:
@@ -56,7 +55,6 @@ def test_an_interrupted_training_resumes_and_a_finished_one_starts_again(tmp_pat
 
 
 @pytest.mark.torch
-@pytest.mark.timeout(300)
 def test_three_processes_learn_the_digits_without_any_sandbox(tmp_path: Path) -> None:
     with up_command(tmp_path, "--sandbox", "plain") as up:
         data = ["--data-dir", str(up.data.path)]

@@ -14,7 +14,6 @@ from tests.support.node.namespace import KUBELET, RunningNode
 
 _PARALLEL = 8
 _EMBEDDED = ("overlay", "plain")
-_SECONDS, _KUBELET_SECONDS = 120, 180
 _PLAIN = "at plain a pod has no mounts, devices, users, hostname and hosts file of its own"
 _CASES = pytest.StashKey[dict[str, list[Case]]]()
 
@@ -32,7 +31,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             continue
         item.add_marker(pytest.mark.xdist_group(f"node {level}"))  # all files share one cluster
         sandbox = ORDINARY.get(level, level)
-        item.add_marker(pytest.mark.timeout(_KUBELET_SECONDS if level == KUBELET else _SECONDS))
         if item.get_closest_marker("as_root") and (level in ORDINARY or os.getuid() != 0):
             item.add_marker(pytest.mark.skip(reason="only root can do it"))
         for mark in item.iter_markers("only"):

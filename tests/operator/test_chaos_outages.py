@@ -56,7 +56,7 @@ OUTAGES = (*((apiserver_stopped,) if THOROUGH else ()), apiserver_hangs, etcd_st
 
 
 @pytest.mark.apiserver
-@pytest.mark.timeout(60 + len(OUTAGES) * (SECONDS + RECOVERY_SECONDS))
+@pytest.mark.timeout(300 + len(OUTAGES) * (SECONDS + RECOVERY_SECONDS))
 async def test_outages_are_waited_out_by_the_same_process(
     client: Client, control_plane: ControlPlane, real_namespace: str, tmp_path: Path
 ) -> None:

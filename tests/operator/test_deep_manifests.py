@@ -13,7 +13,7 @@ from tests.support.objects.jobs import JobBuilder
 from tests.support.waiting import eventually
 from trainwright.api.kinds import PYTORCH
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(60)]
+pytestmark = pytest.mark.apiserver
 
 LEVELS = 5000
 PROGRAM = """

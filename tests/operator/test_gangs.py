@@ -20,7 +20,7 @@ from trainwright.objects.resources import EVENTS, NODES, PODS, PRIORITY_CLASSES
 from trainwright.operator.options import OperatorError
 from trainwright.operator.setup.capabilities import discover_capabilities
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(90)]
+pytestmark = pytest.mark.apiserver
 
 VOLCANO, PLUGINS = GangScheduler("volcano"), GangScheduler("scheduler-plugins")
 ONE = {"minAvailable": 1}

@@ -16,7 +16,7 @@ from trainwright.kube.client.errors import Forbidden
 from trainwright.kube.client.requests import Request, Response
 from trainwright.objects.resources import PODS, Resource
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(60)]
+pytestmark = pytest.mark.apiserver
 
 QUOTAS = Resource("", "v1", "resourcequotas", "ResourceQuota")
 EVERYBODY = ["digits-master-0", "digits-worker-0", "digits-worker-1"]

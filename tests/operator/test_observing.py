@@ -106,7 +106,7 @@ async def test_a_standby_does_not_line_up_what_comes_and_goes(client: Client, re
     async def known() -> int:
         return len(operator._caches.jobs["PyTorchJob"].store)
 
-    async with asyncio.timeout(10), asyncio.TaskGroup() as group:
+    async with asyncio.timeout(60), asyncio.TaskGroup() as group:
         group.create_task(operator.run())
         await operator.synced.wait()
         await submit(client, JobBuilder("job", namespace=real_namespace).master())
@@ -119,7 +119,7 @@ async def test_a_standby_does_not_line_up_what_comes_and_goes(client: Client, re
 
 async def test_a_standby_stops_at_once(client: Client, real_namespace: str) -> None:
     operator = Operator(client, kinds=KINDS, namespace=real_namespace, lead=never)
-    async with asyncio.timeout(10), asyncio.TaskGroup() as group:
+    async with asyncio.timeout(60), asyncio.TaskGroup() as group:
         group.create_task(operator.run())
         await operator.synced.wait()
         operator.stop()

@@ -36,7 +36,7 @@ from trainwright.objects.metadata import controller_reference
 from trainwright.objects.resources import AUTOSCALERS, EVENTS, NAMESPACES, PODS
 from trainwright.operator import Operator
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(90)]
+pytestmark = pytest.mark.apiserver
 
 
 class WriteCounter(Client):

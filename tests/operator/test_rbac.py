@@ -114,7 +114,6 @@ async def either_cluster(request: pytest.FixtureRequest) -> AsyncIterator[tuple[
         yield client, "default"
 
 
-@pytest.mark.timeout(60)
 async def test_jobs_run_with_the_rules_for_jobs_alone(
     either_cluster: tuple[Client, str], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -141,7 +140,6 @@ async def test_jobs_run_with_the_rules_for_jobs_alone(
 
 
 @pytest.mark.apiserver
-@pytest.mark.timeout(60)
 async def test_objects_of_a_framework_are_created_and_corrected_with_its_rules(
     client: Client, real_namespace: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -171,7 +169,6 @@ async def test_objects_of_a_framework_are_created_and_corrected_with_its_rules(
 
 
 @pytest.mark.apiserver
-@pytest.mark.timeout(60)
 async def test_every_feature_works_with_its_rules(
     client: Client, real_namespace: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -208,7 +205,6 @@ async def test_every_feature_works_with_its_rules(
 
 
 @pytest.mark.apiserver
-@pytest.mark.timeout(60)
 async def test_jobs_run_with_upstreams_role(
     client: Client, real_namespace: str, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -18,7 +18,7 @@ from trainwright.kube.controller import controller
 from trainwright.objects.resources import PODS
 from trainwright.operator import Operator, operator
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(60)]
+pytestmark = pytest.mark.apiserver
 
 WORKERS = 150
 

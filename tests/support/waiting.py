@@ -10,7 +10,7 @@ T = TypeVar("T")
 _SHOWN = 2000
 
 
-async def eventually(read: Callable[[], Awaitable[T]], done: Callable[[T], object], *, seconds: float = 30) -> T:
+async def eventually(read: Callable[[], Awaitable[T]], done: Callable[[T], object], *, seconds: float = 60) -> T:
     """Calls `read` until `done` is true of its result, and returns that result."""
     deadline = time.monotonic() + seconds
     while True:
@@ -22,7 +22,7 @@ async def eventually(read: Callable[[], Awaitable[T]], done: Callable[[T], objec
         await asyncio.sleep(0.02)
 
 
-def wait_until(done: Callable[[], object], *, seconds: float = 30) -> None:
+def wait_until(done: Callable[[], object], *, seconds: float = 60) -> None:
     """The same without an event loop."""
     deadline = time.monotonic() + seconds
     while not done():

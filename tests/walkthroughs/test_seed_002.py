@@ -12,7 +12,7 @@ from tests.support.commands.real_kubectl import RealKubectl
 from tests.support.waiting import eventually
 from trainwright.objects import Object
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(60)]
+pytestmark = pytest.mark.apiserver
 
 VALUES = ("image.repository", "image.tag", "namespace.create", "namespace.name")
 

@@ -31,8 +31,6 @@ from trainwright.kube.client.errors import AlreadyExists
 from trainwright.objects import Object
 from trainwright.objects.resources import NAMESPACES, SERVICE_ACCOUNTS
 
-pytestmark = pytest.mark.timeout(120)
-
 TUTORIAL = Path(__file__).parent / "seed_004"
 NAMESPACE = "kubeflow"
 """The namespace that the manifests name, if they name one."""
@@ -161,7 +159,7 @@ def test_the_commands_of_the_tutorial_on_the_embedded_cluster(cluster: Commands)
     )
     check_mpi_config(cluster.get("configmap", "tensorflow-mnist-config"), "tensorflow-mnist")
     missing = "image kubedl/tf-mnist-with-summaries:1.0 is not on this machine"
-    wait_until(lambda: missing in cluster.kubectl("describe", "tfjob", "mnist", "-n", NAMESPACE), seconds=30)
+    wait_until(lambda: missing in cluster.kubectl("describe", "tfjob", "mnist", "-n", NAMESPACE))
     for manifest in reversed(APPLIED):
         namespace = " -n mpi-operator" if manifest == "tensorflow-benchmarks.yaml" else ""
         assert " deleted" in typed(f"kubectl delete -f {manifest}{namespace}")

@@ -65,7 +65,6 @@ def run(capfd: pytest.CaptureFixture[str], *words: str) -> list[str]:
     return re.sub(r"\b[0-9a-f]{12}\b", "ID", printed).splitlines()
 
 
-@pytest.mark.timeout(120)
 def test_seed_001_builds_tags_pushes_and_lists(context: Path, registry: str, capfd: pytest.CaptureFixture[str]) -> None:
     (context / "Dockerfile_training").write_text(SEED_001)
     name = f"{registry}/joleedocker/traindb-training-mnist:1.0"
@@ -96,7 +95,6 @@ def test_seed_001_builds_tags_pushes_and_lists(context: Path, registry: str, cap
     assert shown["HostFiles"] is True
 
 
-@pytest.mark.timeout(120)
 def test_seed_003_prints_the_steps_of_the_seed(context: Path, registry: str, capfd: pytest.CaptureFixture[str]) -> None:
     (context / "Dockerfile").write_text(SEED_003)
     name = f"{registry}/rollingstones/pytorch-dist-mnist-test:1.0"

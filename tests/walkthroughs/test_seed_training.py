@@ -24,7 +24,7 @@ from tests.support.images.seed_images import (
 )
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.torch, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.torch
 
 SEED = Path(__file__).parent / "seed_images"
 HOST_PATH = "/home/traindbjst/traindb/models"

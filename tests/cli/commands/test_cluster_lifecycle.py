@@ -27,8 +27,6 @@ from trainwright.kube.client.kubeconfig import load_kubeconfig
 from trainwright.kube.client.sync_client import SyncClient
 from trainwright.objects.resources import PODS
 
-pytestmark = pytest.mark.timeout(120)
-
 
 class User:
     """A user with an empty home directory."""

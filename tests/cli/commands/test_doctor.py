@@ -19,8 +19,6 @@ from trainwright.cli.main import cli
 from trainwright.cluster.embedded import DataDir
 from trainwright.kube.client.sync_client import SyncClient
 
-pytestmark = pytest.mark.timeout(60)
-
 
 def test_a_healthy_machine_and_cluster_pass(call: Call) -> None:
     answer = call("doctor")

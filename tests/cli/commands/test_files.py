@@ -15,8 +15,6 @@ from trainwright.api.kinds import PYTORCH
 from trainwright.cluster.embedded import PodRecord, pod_records
 from trainwright.kube.client.sync_client import SyncClient
 
-pytestmark = pytest.mark.timeout(120)
-
 
 def run(up: UpCommand, directory: Path, name: str, script: str, **spec: Any) -> Result:
     """Runs a job whose manifest is in the directory; it must succeed."""

@@ -3,8 +3,6 @@
 import subprocess
 from pathlib import Path
 
-import pytest
-
 from tests.support.cluster.disks import fill, small_disk
 from tests.support.cluster.embedded_cluster import up_command
 from tests.support.commands.trainwright import command_line, trainwright
@@ -12,7 +10,6 @@ from tests.support.objects.shell_jobs import shell_job, write_manifest
 from tests.support.waiting import eventually
 
 
-@pytest.mark.timeout(90)
 async def test_a_full_disk_is_named_and_the_job_succeeds_when_there_is_space(tmp_path: Path) -> None:
     script = "echo started; while ! test -e stop; do sleep 0.05; done; echo ended"
     manifest = write_manifest(tmp_path, shell_job("digits", script))
@@ -29,13 +26,13 @@ async def test_a_full_disk_is_named_and_the_job_succeeds_when_there_is_space(tmp
         with output.open("w") as file:
             command = command_line("run", *data, manifest)
             run = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT, env=dict(up.environment))
-        await eventually(printed, lambda text: "started" in text, seconds=20)
+        await eventually(printed, lambda text: "started" in text)
         await eventually(reserved, bool)
 
         fill(disk / "filler")
 
         advice = f"free space on the disk of {up.data.node}: delete finished jobs"
-        await eventually(printed, lambda text: f"DiskPressure: the disk is almost full; {advice}" in text, seconds=20)
+        await eventually(printed, lambda text: f"DiskPressure: the disk is almost full; {advice}" in text)
         status = trainwright("status", *data, environment=up.environment)
         assert "  disk     almost full: 0 MiB of 30 MiB are available" in status.out, status.all
         assert advice in status.out

@@ -31,7 +31,6 @@ def test_an_unknown_scheme_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.apiserver
-@pytest.mark.timeout(60)
 def test_it_reconciles_jobs_until_sigterm(control_plane: ControlPlane, real_namespace: str, tmp_path: Path) -> None:
     cluster = ["--kubeconfig", str(control_plane.kubeconfig)]
     words = command_line("operator", *cluster, "--namespace", real_namespace, "--install-crds", *NO_PORTS)
@@ -54,7 +53,6 @@ def test_it_reconciles_jobs_until_sigterm(control_plane: ControlPlane, real_name
 
 
 @pytest.mark.apiserver
-@pytest.mark.timeout(60)
 def test_the_arguments_of_a_deployment_start_probes_metrics_and_leader_election(
     control_plane: ControlPlane, real_namespace: str
 ) -> None:

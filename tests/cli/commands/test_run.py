@@ -20,8 +20,6 @@ from trainwright.kube.client.sync_client import SyncClient
 from trainwright.objects import Object
 from trainwright.objects.resources import CONFIG_MAPS, PODS
 
-pytestmark = pytest.mark.timeout(120)
-
 CLAIM = {
     "apiVersion": "v1",
     "kind": "PersistentVolumeClaim",

@@ -17,8 +17,6 @@ from trainwright.kube.client.errors import NotFound
 from trainwright.kube.client.sync_client import SyncClient
 from trainwright.objects import Object
 
-pytestmark = pytest.mark.timeout(180)
-
 
 def labelled(output: str, rank: str) -> list[str]:
     """The lines of a rank's training container."""

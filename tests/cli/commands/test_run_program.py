@@ -22,8 +22,6 @@ from trainwright.kube.client.sync_client import SyncClient
 from trainwright.objects import Object
 from trainwright.objects.resources import CONFIG_MAPS, SECRETS, Resource
 
-pytestmark = pytest.mark.timeout(120)
-
 REPORT = """
 import json, os, sys
 import helper

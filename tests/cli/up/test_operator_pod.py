@@ -18,8 +18,6 @@ from trainwright.objects import Object
 from trainwright.objects.kinds.logs import LogOptions
 from trainwright.objects.resources import NAMESPACES, PODS, SERVICE_ACCOUNTS
 
-pytestmark = pytest.mark.timeout(60)
-
 
 @pytest.fixture
 async def client(tmp_path: Path) -> AsyncIterator[Client]:

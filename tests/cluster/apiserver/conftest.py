@@ -32,5 +32,5 @@ async def api(real_server: tuple[ClusterConfig, str] | None) -> AsyncIterator[Ra
         api = await stack.enter_async_context(raw_api(config, namespace))
         if real_server is None:  # as `real_namespace` does on the real server
             await api.post(api.path("serviceaccounts"), {"metadata": {"name": "default"}})
-        async with asyncio.timeout(18):
+        async with asyncio.timeout(120):
             yield api

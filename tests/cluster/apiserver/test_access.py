@@ -12,8 +12,6 @@ from tests.support.cluster.raw_api import APPLY, RawApi
 from tests.support.waiting import eventually
 from trainwright.objects.resources import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, ROLE_BINDINGS, ROLES
 
-pytestmark = pytest.mark.timeout(60)
-
 GROUP = "rbac.authorization.k8s.io"
 READ_PODS = {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list"]}
 

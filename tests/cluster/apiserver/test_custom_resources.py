@@ -10,8 +10,6 @@ import pytest
 from tests.support.cluster.raw_api import STRATEGIC, TABLE, RawApi
 from tests.support.objects.widgets import DEFINITIONS, definition, install, widget
 
-pytestmark = pytest.mark.timeout(60)
-
 
 class TestCustomResources:
     async def test_defaults_and_pruning(self, api: RawApi) -> None:

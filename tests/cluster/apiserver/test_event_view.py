@@ -9,8 +9,6 @@ import pytest
 
 from tests.support.cluster.raw_api import MERGE, STRATEGIC, TABLE, RawApi, Reply
 
-pytestmark = pytest.mark.timeout(60)
-
 NOW = "2026-01-02T03:04:05.000006Z"
 
 

@@ -15,7 +15,7 @@ from tests.support.objects.manifests import pod
 from tests.support.objects.widgets import definition, widget
 from trainwright.kube.client.kubeconfig import merge_into_kubeconfig
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(60)]
+pytestmark = pytest.mark.apiserver
 
 
 @dataclass(frozen=True)

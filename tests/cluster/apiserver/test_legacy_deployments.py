@@ -9,8 +9,6 @@ from tests.support.cluster.embedded_apiserver import running_embedded
 from tests.support.cluster.raw_api import TABLE, RawApi, raw_api
 from tests.support.objects.manifests import deployment
 
-pytestmark = pytest.mark.timeout(60)
-
 LEGACY, APPS = "apis/extensions/v1beta1", "apis/apps/v1"
 NEVER = 2**31 - 1
 

@@ -11,8 +11,6 @@ import pytest
 from tests.support.cluster.raw_api import TABLE, RawApi
 from tests.support.objects.manifests import bind, config_map, pod
 
-pytestmark = pytest.mark.timeout(60)
-
 
 class TestLists:
     async def names(self, api: RawApi, query: str) -> list[str]:

@@ -9,8 +9,6 @@ from tests.support.cluster.raw_api import APPLY, JSON_PATCH, STRATEGIC, RawApi
 from tests.support.objects.manifests import config_map, pod, webhook_configuration
 from tests.support.objects.widgets import DEFINITIONS, definition, install, widget
 
-pytestmark = pytest.mark.timeout(60)
-
 YAML = "application/yaml"
 BIG = b"18446744073709551616"
 BOMB = b"a0: &a0 [x,x,x,x,x,x,x,x,x]\n" + b"".join(

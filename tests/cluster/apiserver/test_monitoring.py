@@ -8,8 +8,6 @@ from tests.support.cluster.raw_api import RawApi
 from tests.support.objects.manifests import config_map
 from trainwright.cluster.apiserver.http.monitoring.health import health_response
 
-pytestmark = pytest.mark.timeout(30)
-
 
 def value_of(metrics: str, name: str, **labels: str) -> float:
     """The sum of the samples that have all these labels."""

@@ -3,13 +3,9 @@
 Every test here passes unchanged on the embedded server and on the real kube-apiserver.
 """
 
-import pytest
-
 from tests.support.cluster.raw_api import RawApi
 from tests.support.objects.manifests import config_map
 from tests.support.objects.widgets import definition, install, widget
-
-pytestmark = pytest.mark.timeout(60)
 
 
 class TestObjects:

@@ -3,11 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-import pytest
-
 from tests.support.cluster.raw_api import RawApi
-
-pytestmark = pytest.mark.timeout(60)
 
 
 def references(value: Any) -> Iterator[str]:

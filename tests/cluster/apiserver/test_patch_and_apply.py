@@ -11,8 +11,6 @@ from tests.support.cluster.raw_api import APPLY, JSON_PATCH, STRATEGIC, RawApi
 from tests.support.objects.manifests import config_map, pod
 from tests.support.objects.widgets import definition, install, widget
 
-pytestmark = pytest.mark.timeout(60)
-
 
 class TestPatches:
     async def test_merge_patch(self, api: RawApi) -> None:

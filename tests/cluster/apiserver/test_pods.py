@@ -5,12 +5,8 @@ Every test here passes unchanged on the embedded server and on the real kube-api
 
 from typing import Any
 
-import pytest
-
 from tests.support.cluster.raw_api import STRATEGIC, RawApi
 from tests.support.objects.manifests import bind, pod
-
-pytestmark = pytest.mark.timeout(60)
 
 
 class TestPods:

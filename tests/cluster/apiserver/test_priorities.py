@@ -2,13 +2,9 @@
 
 from typing import Any
 
-import pytest
-
 from tests.support.cluster.raw_api import TABLE, RawApi, Reply
 from tests.support.objects.manifests import pod
 from tests.support.waiting import eventually
-
-pytestmark = pytest.mark.timeout(60)
 
 CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 

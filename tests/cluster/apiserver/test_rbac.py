@@ -5,12 +5,8 @@ Every test here passes unchanged on the embedded server and on the real kube-api
 
 from typing import Any
 
-import pytest
-
 from tests.support.cluster.raw_api import APPLY, STRATEGIC, TABLE, RawApi, Reply
 from trainwright.objects.resources import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, ROLE_BINDINGS, ROLES, Resource
-
-pytestmark = pytest.mark.timeout(60)
 
 GROUP = "rbac.authorization.k8s.io"
 READ_PODS = {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list"]}

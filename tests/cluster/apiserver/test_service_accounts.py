@@ -13,8 +13,6 @@ from tests.support.cluster.api_users import account_token, bearer, claims_of, ne
 from tests.support.cluster.raw_api import APPLY, RawApi, Reply
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.timeout(60)
-
 
 class TestTokens:
     async def test_token_names_account_and_expiry(self, api: RawApi) -> None:

@@ -11,8 +11,6 @@ import pytest
 from tests.support.cluster.raw_api import TABLE, RawApi
 from trainwright.objects import Object
 
-pytestmark = pytest.mark.timeout(60)
-
 SLICES = "/apis/discovery.k8s.io/v1"
 
 

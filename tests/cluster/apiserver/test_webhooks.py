@@ -20,8 +20,6 @@ from trainwright.objects.resources import MUTATING_WEBHOOK_CONFIGURATIONS, VALID
 from trainwright.operator.serving import http_server
 from trainwright.operator.serving.http_server import Address, Request, Response
 
-pytestmark = pytest.mark.timeout(60)
-
 RULE = {
     "operations": ["CREATE", "UPDATE", "DELETE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"],
 }  # fmt: skip

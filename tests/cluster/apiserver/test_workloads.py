@@ -11,8 +11,6 @@ import pytest
 from tests.support.cluster.raw_api import TABLE, RawApi
 from tests.support.objects.manifests import batch_job, deployment, replica_set
 
-pytestmark = pytest.mark.timeout(60)
-
 APPS, BATCH = "apis/apps/v1", "apis/batch/v1"
 
 

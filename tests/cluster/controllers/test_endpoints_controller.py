@@ -13,8 +13,6 @@ from trainwright.kube.client.async_client import Client
 from trainwright.objects import Object
 from trainwright.objects.resources import ENDPOINT_SLICES, ENDPOINTS, NODES, PODS, SERVICES
 
-pytestmark = pytest.mark.timeout(60)
-
 CONTROLLERS = "endpoints-controller,endpointslice-controller,endpointslice-mirroring-controller"
 
 

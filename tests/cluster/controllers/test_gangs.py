@@ -161,7 +161,6 @@ async def arena(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
         yield gang, client
 
 
-@pytest.mark.timeout(60)
 async def test_two_gangs_that_need_more_than_half_run_one_after_the_other(arena: tuple[GangScheduler, Client]) -> None:
     gang, client = arena
     for name in ("a", "b"):
@@ -197,7 +196,6 @@ async def test_two_gangs_that_need_more_than_half_run_one_after_the_other(arena:
     await eventually(phase, lambda text: text == ("Running" if gang.is_volcano else "Scheduled"))
 
 
-@pytest.mark.timeout(60)
 async def test_members_wait_for_the_last_one(arena: tuple[GangScheduler, Client]) -> None:
     gang, client = arena
     await client.create(gang.resource, pod_group(gang, "a", 2))

@@ -22,8 +22,6 @@ from trainwright.objects.resources import (
     Resource,
 )
 
-pytestmark = pytest.mark.timeout(90)
-
 _numbers = itertools.count(1)
 
 

@@ -15,8 +15,6 @@ from trainwright.kube.controller.event_recorder import EventRecorder
 from trainwright.objects import Object
 from trainwright.objects.resources import EVENTS, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, PODS, STORAGE_CLASSES
 
-pytestmark = pytest.mark.timeout(60)
-
 _numbers = itertools.count(1)
 
 

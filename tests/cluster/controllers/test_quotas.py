@@ -13,8 +13,6 @@ from trainwright.objects import Object
 from trainwright.objects.conditions import find_condition
 from trainwright.objects.resources import CONFIG_MAPS, PODS, REPLICA_SETS, RESOURCE_QUOTAS
 
-pytestmark = pytest.mark.timeout(90)
-
 
 async def limit(arena: Arena, **spec: Any) -> None:
     """Creates the quota and waits until it is enforced."""

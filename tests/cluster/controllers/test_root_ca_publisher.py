@@ -1,14 +1,10 @@
 from functools import partial
 
-import pytest
-
 from tests.cluster.controllers.conftest import Arena
 from tests.support.waiting import eventually
 from trainwright.kube.client.errors import NotFound
 from trainwright.objects import Object
 from trainwright.objects.resources import CONFIG_MAPS, NAMESPACES, PRIORITY_CLASSES, SERVICE_ACCOUNTS, Resource
-
-pytestmark = pytest.mark.timeout(60)
 
 BUNDLE = "kube-root-ca.crt"
 

@@ -15,8 +15,6 @@ from trainwright.objects import Object
 from trainwright.objects.resources import EVENTS, NODES, PERSISTENT_VOLUME_CLAIMS, PODS
 from trainwright.objects.times import format_time
 
-pytestmark = pytest.mark.timeout(60)
-
 LABEL = "trainwright.dev/test-node"
 
 

@@ -357,7 +357,6 @@ while True:
 """
 
 
-@pytest.mark.timeout(120)
 def test_store_is_whole_after_a_kill_at_any_moment(store: ImageStore) -> None:
     for round_ in range(100 if THOROUGH else 5):
         process = subprocess.Popen(

@@ -52,7 +52,6 @@ async def has_disk_pressure(node: Node) -> bool:
     return is_condition_true((await node.client.get(NODES, "local"))["status"], "DiskPressure")
 
 
-@pytest.mark.timeout(60)
 async def test_a_full_disk_is_reported_and_pods_go_on_when_there_is_space(disk: Path, tmp_path: Path) -> None:
     script = f"while ! test -e {tmp_path}/stop; do echo line; sleep 0.02; done; echo end"
     async with running_node(disk / "node", sandbox="plain") as node:

@@ -30,8 +30,6 @@ from trainwright.cluster.node.pods.images.image_settings import ImageSettings
 from trainwright.objects import Object
 from trainwright.objects.resources import EVENTS, NODES, SECRETS
 
-pytestmark = pytest.mark.timeout(60)
-
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> ImageStore:

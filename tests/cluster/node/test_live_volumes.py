@@ -44,7 +44,7 @@ async def until_printed(node: Node, *lines: str) -> None:
             return (await node.log(pod)).splitlines() if pod is not None else []
         return []
 
-    await eventually(printed, lambda found: found == list(lines), seconds=15.0)
+    await eventually(printed, lambda found: found == list(lines))
 
 
 async def test_a_file_of_a_config_map_follows_it(node: Node) -> None:

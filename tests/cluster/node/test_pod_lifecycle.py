@@ -80,7 +80,7 @@ async def test_a_pod_has_the_events_of_the_kubelet(node: Node) -> None:
         ("Started", "Container started", path),
         ("Killing", "Stopping container main", path),
     }
-    await eventually(lambda: events(node, "p"), lambda found: expected <= set(found), seconds=15)
+    await eventually(lambda: events(node, "p"), lambda found: expected <= set(found))
 
 
 async def test_a_pod_with_a_sidecar_is_ready_with_it_and_completes_without_it(node: Node, tmp_path: Path) -> None:
@@ -169,7 +169,7 @@ async def test_probes_go_on_while_no_agent_runs_and_their_events_are_recorded_la
     async def runs() -> int:
         return (tmp_path / "runs").read_text().count("run")
 
-    await eventually(runs, lambda count: count == 2, seconds=15)
+    await eventually(runs, lambda count: count == 2)
     flag.touch()
     await node.up()
     await node.until("p", lambda pod: restarts(pod) == 1)
@@ -182,13 +182,13 @@ async def test_a_deleted_node_registers_again(node: Node) -> None:
         items = (await node.client.list(NODES)).items
         return items[0] if items else None
 
-    first = await eventually(found, lambda one: one is not None and one.get("status", {}).get("conditions"), seconds=15)
+    first = await eventually(found, lambda one: one is not None and one.get("status", {}).get("conditions"))
     assert first is not None
     await node.client.delete(NODES, "local")
 
     def is_new(one: Object | None) -> bool:
         return bool(one and one["metadata"]["uid"] != first["metadata"]["uid"] and one["status"].get("conditions"))
 
-    again = await eventually(found, is_new, seconds=15)
+    again = await eventually(found, is_new)
     assert again is not None
     assert {one["type"]: one["status"] for one in again["status"]["conditions"]}["Ready"] == "True"

@@ -48,7 +48,7 @@ async def run(
     options = StreamOptions(command=command, stdin=stdin is not None, stdout=True, stderr=not tty, tty=tty)
     session = await streams_of(pod, name).exec(POD, name, options)
     try:
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(60):
             reading = asyncio.create_task(collect(session))
             if stdin is not None:
                 await session.write(stdin)
@@ -131,7 +131,7 @@ async def test_terminal_echoes_resizes_and_sends_signals(ground: Any) -> None:
         session = await streams_of(pod).exec(POD, "main", options)
         session.resize(100, 33)
         (output,) = session.outputs
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(60):
             async for one in output:
                 seen += one.data
                 if b"33 100" in seen or b"0 0" in seen:
@@ -229,7 +229,7 @@ async def test_attached_session_gets_what_the_container_prints(ground: Any) -> N
     with ground.run(container(script, stdin=True, stdinOnce=True)) as pod:
         session = await streams_of(pod).attach(POD, "main", StreamOptions(stdin=True, stdout=True, stderr=True))
         reading = asyncio.create_task(collect(session))
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(60):
             await session.write(b"one\n")
             session.close_stdin()
             output = await reading
@@ -258,7 +258,7 @@ async def test_container_with_a_terminal(ground: Any) -> None:
     with ground.run(container(script, stdin=True, tty=True)) as pod:
         session = await streams_of(pod).attach(POD, "main", StreamOptions(stdin=True, stdout=True, tty=True))
         reading = asyncio.create_task(collect(session))
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(60):
             session.resize(80, 25)
             await eventually(lambda: asyncio.to_thread(pod.output), lambda lines: "xterm" in lines)
             await session.write(b"yes\n")
@@ -278,7 +278,7 @@ async def test_attached_session_without_stdin_starts_with_the_next_output(plain:
         session = await streams_of(pod).attach(POD, "main", StreamOptions(stdout=True, stderr=True))
         reading = asyncio.create_task(collect(session))
         (plain.shared / "go").touch()
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(60):
             output, _ = await reading
         session.close()
 

@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import pytest
-
 from trainwright.cluster.node.resource_usage import NodeUsage
 
 BUSY = "while True: pass"
@@ -33,7 +31,6 @@ def record(node: Path, uid: str, **containers: int) -> None:
     (directory / "state.json").write_text(json.dumps({"containers": statuses}))
 
 
-@pytest.mark.timeout(60)
 async def test_containers_are_measured_one_by_one(tmp_path: Path) -> None:
     with running(BUSY) as busy, running(IDLE) as idle:
         assert idle.stdout is not None
@@ -56,7 +53,6 @@ async def test_containers_are_measured_one_by_one(tmp_path: Path) -> None:
         assert sample.window >= 1
 
 
-@pytest.mark.timeout(60)
 async def test_children_that_have_ended_count(tmp_path: Path) -> None:
     program = """
 import os

@@ -11,8 +11,6 @@ from tests.support.waiting import eventually
 from trainwright.cluster.proxy.forwarder import ConnectionLimit, Forwarder
 from trainwright.cluster.proxy.service_ports import Endpoint
 
-pytestmark = pytest.mark.timeout(60)
-
 ADDRESS = "127.16.255.1"
 Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 

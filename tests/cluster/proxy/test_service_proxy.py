@@ -14,8 +14,6 @@ from trainwright.kube.client.async_client import Client
 from trainwright.objects import Object
 from trainwright.objects.resources import ENDPOINT_SLICES, ENDPOINTS, EVENTS, SERVICES
 
-pytestmark = pytest.mark.timeout(60)
-
 POD = "127.66.1.1"
 
 

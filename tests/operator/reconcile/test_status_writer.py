@@ -81,7 +81,6 @@ def served(client: SyncClient, kind: Kind) -> bool:
 
 @pytest.mark.apiserver
 @pytest.mark.thorough("PyTorchJob-False", "TFJob-True")
-@pytest.mark.timeout(60)
 @pytest.mark.parametrize("known_beforehand", [True, False])
 async def test_pruned_fields_outlive_the_operator(
     client: Client, real_namespace: str, kind: Kind, known_beforehand: bool
@@ -121,7 +120,6 @@ async def test_pruned_fields_outlive_the_operator(
 
 
 @pytest.mark.apiserver
-@pytest.mark.timeout(60)
 async def test_annotation_is_removed_when_the_crd_declares_our_fields(
     client: Client, real_namespace: str, kind: Kind
 ) -> None:
@@ -144,7 +142,6 @@ async def test_annotation_is_removed_when_the_crd_declares_our_fields(
 
 
 @pytest.mark.apiserver
-@pytest.mark.timeout(60)
 async def test_kinds_pruning_status_are_read_from_the_published_schema(
     client: Client, real_namespace: str, kind: Kind
 ) -> None:

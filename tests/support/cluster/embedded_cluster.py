@@ -16,7 +16,7 @@ from trainwright.cluster.datadir import ClusterRecord, DataDir
 from trainwright.cluster.process import EmbeddedCluster
 from trainwright.kube.client.kubeconfig import ClusterConfig, load_kubeconfig
 
-START_SECONDS = 30
+START_SECONDS = 60
 
 
 @asynccontextmanager

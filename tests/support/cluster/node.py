@@ -20,7 +20,7 @@ from trainwright.objects.kinds.logs import LogOptions
 from trainwright.objects.node_annotations import HOST_IMAGE
 from trainwright.objects.resources import EVENTS, PODS
 
-_PATIENCE = 15.0
+_LESS_THAN_A_GRACE_PERIOD = 25.0
 
 
 @dataclass
@@ -60,7 +60,7 @@ class Node:
             return None
 
     async def until(self, name: str, done: Callable[[Object], object]) -> Object:
-        found = await eventually(lambda: self.pod(name), lambda pod: pod and done(pod), seconds=_PATIENCE)
+        found = await eventually(lambda: self.pod(name), lambda pod: pod and done(pod))
         assert found is not None
         return found
 
@@ -79,7 +79,7 @@ class Node:
         return found
 
     async def until_gone(self, name: str) -> None:
-        await eventually(lambda: self.pod(name), lambda pod: pod is None, seconds=_PATIENCE)
+        await eventually(lambda: self.pod(name), lambda pod: pod is None, seconds=_LESS_THAN_A_GRACE_PERIOD)
 
     async def delete(self, name: str, **options: Any) -> None:
         await self.client.delete(PODS, name, namespace="default", **options)
@@ -92,9 +92,7 @@ class Node:
         async def events() -> list[Object]:
             return (await self.client.list(EVENTS, namespace="default")).items
 
-        found = await eventually(
-            events, lambda events: any(one["reason"] == reason for one in events), seconds=_PATIENCE
-        )
+        found = await eventually(events, lambda events: any(one["reason"] == reason for one in events))
         return next(one for one in found if one["reason"] == reason)
 
 

@@ -22,7 +22,7 @@ NOBODY = 65534
 AS_NOBODY = ("setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups")
 LAYERED_DIRECTORY = "/opt" if os.access("/opt", os.W_OK) else str(Path.home())
 """A directory of this machine that the tests can write and that pods see below a private layer, unlike /tmp."""
-_PATIENCE = 15.0
+_PATIENCE = 60.0
 
 
 @dataclass(frozen=True)

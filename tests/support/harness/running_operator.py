@@ -16,7 +16,7 @@ async def running_operator(client: Client, **options: Any) -> AsyncIterator[Oper
     operator = Operator(client, **options)
     async with asyncio.TaskGroup() as group:
         group.create_task(operator.run())
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(60):
             await operator.ready.wait()
         try:
             yield operator

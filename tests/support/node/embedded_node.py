@@ -18,7 +18,7 @@ from trainwright.kube.client.async_client import Client
 
 ORDINARY = {"ordinary": "overlay", "ordinary-plain": "plain"}
 """Nodes of an unprivileged user, with their sandboxes."""
-_PATIENCE = 30.0
+_PATIENCE = 60.0
 _ROOT = Path(__file__).parents[3]
 
 

@@ -118,5 +118,5 @@ async def install(api: RawApi, crd: dict[str, Any]) -> str:
     path = api.path(crd["spec"]["names"]["plural"], group=GROUP)
     # The real server serves it with a delay; writes work last.
     probe = widget("probe", crd["spec"]["names"]["kind"])
-    await eventually(lambda: api.post(f"{path}?dryRun=All", probe), lambda reply: reply.code == 201, seconds=15)
+    await eventually(lambda: api.post(f"{path}?dryRun=All", probe), lambda reply: reply.code == 201)
     return path

@@ -11,8 +11,6 @@ from tests.support.waiting import wait_until
 from trainwright.cli.commands.jobs.cp import Source, read_source
 from trainwright.objects.resources import PODS
 
-pytestmark = pytest.mark.timeout(60)
-
 SAVES = """
 mkdir -p /srv/out/deep
 echo $RANK >/srv/out/rank

@@ -1,12 +1,8 @@
 """`trainwright describe` on the embedded cluster and on the real kube-apiserver."""
 
-import pytest
-
 from tests.cli.commands.jobs.conftest import Cluster
 from tests.support.objects.shell_jobs import shell_job
 from trainwright.objects.resources import PODS
-
-pytestmark = pytest.mark.timeout(60)
 
 CRASH = """
 echo "epoch 1 loss=0.5"

@@ -17,8 +17,6 @@ from trainwright.cli.jobs.references import FoundJob
 from trainwright.kube.client.errors import NotFound
 from trainwright.objects.resources import PODS
 
-pytestmark = pytest.mark.timeout(60)
-
 SUSPENDED: dict[str, Any] = {"runPolicy": {"suspend": True}}
 SAVES_ON_SIGTERM = "trap 'echo saved; exit 0' TERM; echo started loss=0.25; while true; do sleep 0.05; done"
 

@@ -2,14 +2,10 @@
 
 import json
 
-import pytest
-
 from tests.cli.commands.jobs.conftest import Cluster
 from tests.support.objects.shell_jobs import shell_job
 from trainwright.objects import Object
 from trainwright.objects.resources import EVENTS
-
-pytestmark = pytest.mark.timeout(60)
 
 
 def event(

@@ -4,7 +4,6 @@ import json
 import sys
 from pathlib import Path
 
-import pytest
 from click.testing import CliRunner
 
 from tests.cli.commands.jobs.conftest import Cluster, in_directory
@@ -12,8 +11,6 @@ from tests.support.cluster.embedded_cluster import UpCommand
 from tests.support.objects.shell_jobs import shell_job
 from tests.support.waiting import wait_until
 from trainwright.cli.main import cli
-
-pytestmark = pytest.mark.timeout(60)
 
 
 def train(cluster: Cluster, accuracy: str) -> None:

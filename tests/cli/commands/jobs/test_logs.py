@@ -16,8 +16,6 @@ from trainwright.cli.jobs.pods.ranks import RankPod
 from trainwright.cli.main import cli
 from trainwright.objects.kinds.pods import read_pod
 
-pytestmark = pytest.mark.timeout(60)
-
 CRASH = """
 echo "$RANK begins"
 if [ $RANK = 1 ]; then

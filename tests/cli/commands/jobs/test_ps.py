@@ -5,14 +5,11 @@ import subprocess
 import sys
 from typing import IO, Any
 
-import pytest
 import yaml
 
 from tests.cli.commands.jobs.conftest import Cluster
 from tests.support.objects.shell_jobs import shell_job, shell_job_of
 from trainwright.api.kinds import KINDS
-
-pytestmark = pytest.mark.timeout(60)
 
 SUSPENDED: dict[str, Any] = {"runPolicy": {"suspend": True}}
 TFJOB = KINDS["TFJob"]

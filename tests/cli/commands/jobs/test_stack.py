@@ -13,8 +13,6 @@ from trainwright.cli.commands.jobs.stack import catches, find_py_spy
 from trainwright.cli.pods_python import install_command
 from trainwright.objects.node_annotations import PYTHON
 
-pytestmark = pytest.mark.timeout(60)
-
 HANGS = """
 import faulthandler, signal, sys, time
 faulthandler.register(signal.SIGUSR1)

@@ -3,7 +3,6 @@
 import io
 from datetime import UTC, datetime
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -59,7 +58,6 @@ def test_broken_streams_neither_lose_nor_repeat_lines(seconds: list[int], breaks
     assert seen == list(range(len(log)))
 
 
-@pytest.mark.timeout(120)
 def test_logs_of_a_cluster_without_records_are_streamed(embedded: UpCommand) -> None:
     script = "for i in 1 2 3; do echo line $i of $HOSTNAME; done"
     target = Target(embedded.config, embedded=False, kubectl="kubectl")

@@ -11,7 +11,6 @@ from trainwright.cluster.apiserver.access.bootstrap_policy import default_policy
 
 
 @pytest.mark.apiserver
-@pytest.mark.timeout(60)
 def test_policy_equals_that_of_the_real_server(control_plane: ControlPlane) -> None:
     command = [sys.executable, str(ROOT / "tools/bootstrap-policy"), str(control_plane.kubectl)]
     made = subprocess.run([*command, str(control_plane.kubeconfig)], check=True, capture_output=True, text=True).stdout

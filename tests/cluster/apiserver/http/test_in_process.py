@@ -102,7 +102,7 @@ async def test_watch_sees_changes_and_ends_with_the_server(embedded: Embedded, n
 
     await eventually(names, lambda found: "a" in found)
     await embedded.server.stop()
-    await asyncio.wait_for(following, 5)
+    await asyncio.wait_for(following, 60)
 
 
 async def test_many_reads_in_a_row_let_other_tasks_run(near: Client) -> None:

@@ -67,7 +67,7 @@ class TestServer:
         reader, writer = await asyncio.open_connection("127.0.0.1", await server.start())
         watch = f"GET /api/v1/namespaces?watch=1 HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer {TOKEN}\r\n\r\n"
         writer.write(watch.encode() * 2)  # the second one begins as soon as the first one ends
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             await reader.readuntil(b'"ADDED"')
             await server.stop()
             rest = await reader.read()
@@ -95,7 +95,7 @@ class TestServer:
             await reader.read()
             writer.close()
 
-        async with asyncio.timeout(5), asyncio.TaskGroup() as clients:
+        async with asyncio.timeout(60), asyncio.TaskGroup() as clients:
             for _ in range(20):
                 clients.create_task(follow())
             await watching.wait()

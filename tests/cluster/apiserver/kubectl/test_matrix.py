@@ -24,7 +24,7 @@ from tests.support.cluster.embedded_cluster import embedded_cluster
 from tests.support.cluster.raw_api import raw_api
 from trainwright.kube.client.kubeconfig import ClusterConfig, merge_into_kubeconfig
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.apiserver
 
 SCRIPTS = Path(__file__).parent / "scripts"
 

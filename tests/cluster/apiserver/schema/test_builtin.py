@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.cluster.controlplane import ROOT, ControlPlane
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(60)]
+pytestmark = pytest.mark.apiserver
 
 
 def test_schemas_equal_those_of_the_real_server(control_plane: ControlPlane) -> None:

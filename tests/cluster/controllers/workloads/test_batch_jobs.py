@@ -14,7 +14,7 @@ from trainwright.objects import Object
 from trainwright.objects.conditions import is_condition_true
 from trainwright.objects.resources import BATCH_JOBS, EVENTS, PODS
 
-pytestmark = [pytest.mark.timeout(120), pytest.mark.thorough("real", sample=5)]
+pytestmark = pytest.mark.thorough("real", sample=5)
 
 INDEX = "batch.kubernetes.io/job-completion-index"
 FINALIZER = "batch.kubernetes.io/job-tracking"

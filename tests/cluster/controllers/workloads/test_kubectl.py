@@ -14,7 +14,7 @@ from trainwright.kube.client.kubeconfig import merge_into_kubeconfig
 from trainwright.objects import Object
 from trainwright.objects.resources import PODS
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.apiserver
 
 LONG_AGO = "2026-01-01T00:00:00Z"
 

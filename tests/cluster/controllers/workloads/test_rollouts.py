@@ -5,16 +5,12 @@ The test plays the kubelet.
 
 from typing import Any
 
-import pytest
-
 from tests.cluster.controllers.conftest import Arena
 from tests.support.objects.manifests import deployment, pod, replica_set
 from tests.support.waiting import eventually
 from trainwright.objects import Object
 from trainwright.objects.conditions import find_condition
 from trainwright.objects.resources import DEPLOYMENTS, EVENTS, PODS, REPLICA_SETS, Resource
-
-pytestmark = pytest.mark.timeout(120)
 
 NOW = "2026-01-01T00:00:00Z"
 

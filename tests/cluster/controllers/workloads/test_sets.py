@@ -5,8 +5,6 @@ The test plays the kubelet.
 
 from typing import Any
 
-import pytest
-
 from tests.cluster.controllers.conftest import Arena
 from tests.support.objects.manifests import replica_set
 from tests.support.waiting import eventually
@@ -22,8 +20,6 @@ from trainwright.objects.resources import (
     STATEFUL_SETS,
     Resource,
 )
-
-pytestmark = pytest.mark.timeout(120)
 
 LONG_AGO = "2026-01-01T00:00:00Z"
 

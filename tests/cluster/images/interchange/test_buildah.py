@@ -21,7 +21,6 @@ from trainwright.cluster.images.store import Image, ImageStore
 
 pytestmark = [
     pytest.mark.images,
-    pytest.mark.timeout(300),
     pytest.mark.skipif(not are_wanted(), reason=REASON),
 ]
 

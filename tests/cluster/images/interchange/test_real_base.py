@@ -22,7 +22,6 @@ from trainwright.cluster.linux.user_namespaces import has_subordinate_ids
 
 pytestmark = [
     pytest.mark.images,
-    pytest.mark.timeout(300),
     pytest.mark.skipif(not are_wanted(), reason=REASON),
 ]
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from trainwright.cluster.images.layers.namespace import run_as_container_root
 from trainwright.cluster.images.layers.unpack import LayerError, UnpackedLayer, unpack_layer
 
-pytestmark = pytest.mark.timeout(60 + settings().max_examples // 5)
+pytestmark = pytest.mark.timeout(300 + settings().max_examples // 5)
 
 
 def entry(name: str, kind: bytes = tarfile.REGTYPE, **fields: object) -> tarfile.TarInfo:

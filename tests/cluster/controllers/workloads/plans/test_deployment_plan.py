@@ -12,8 +12,6 @@ from trainwright.cluster.controllers.workloads.plans.deployment_plan import REVI
 from trainwright.objects import Object, copied
 from trainwright.objects.conditions import find_condition
 
-pytestmark = pytest.mark.timeout(300)
-
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
 

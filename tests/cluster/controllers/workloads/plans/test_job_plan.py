@@ -16,8 +16,6 @@ from trainwright.objects.conditions import find_condition
 from trainwright.objects.kinds.pods import Pod
 from trainwright.objects.times import format_time
 
-pytestmark = pytest.mark.timeout(300)
-
 START = datetime(2026, 1, 1, tzinfo=UTC)
 INDEX = "batch.kubernetes.io/job-completion-index"
 
