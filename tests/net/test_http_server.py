@@ -17,13 +17,16 @@ REQUEST = b"GET /%b HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 @asynccontextmanager
 async def serving(limits: Limits | None = None, *, tls: bool = False) -> AsyncIterator[int]:
-    """Clients that ask for /known have authenticated. /slow takes until the block ends."""
-    ended = asyncio.Event()
+    """Clients that ask for /known have authenticated. /slow takes until the block ends; /begun returns once it runs."""
+    begun, ended = asyncio.Event(), asyncio.Event()
 
     async def handle(request: web.BaseRequest) -> web.StreamResponse:
         if request.path == "/known":
             server.authenticated(request)
+        if request.path == "/begun":
+            await begun.wait()
         if request.path == "/slow":
+            begun.set()
             await ended.wait()
         try:
             return web.Response(body=await read_body(request, 1000))
@@ -53,12 +56,12 @@ class Connection:
     async def ask(self, path: bytes) -> bytes:
         """The status line of the response."""
         self._writer.write(REQUEST % path)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             head = await self._reader.readuntil(b"\r\n\r\n")
         return head.partition(b"\r\n")[0]
 
     async def until_closed(self) -> None:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(8):  # less than the deadlines that a server has by default
             with suppress(ConnectionError):
                 while await self._reader.read(1000):
                     pass
@@ -91,10 +94,10 @@ async def test_oldest_unauthenticated_connection_makes_room_for_a_new_one() -> N
 
 
 async def test_silent_handshakes_do_not_keep_others_out() -> None:
-    async with serving(Limits(unauthenticated=3, eviction_seconds=0.05), tls=True) as port:
+    async with serving(Limits(unauthenticated=3, eviction_seconds=0.05, request_seconds=600), tls=True) as port:
         silent = [socket.create_connection(("127.0.0.1", port)) for _ in range(20)]
         connector = aiohttp.TCPConnector(ssl=False)
-        async with aiohttp.ClientSession(connector=connector) as session, asyncio.timeout(5):
+        async with aiohttp.ClientSession(connector=connector) as session, asyncio.timeout(60):
             response = await session.get(f"https://127.0.0.1:{port}/known")
             assert response.status == 200
         for connection in silent:
@@ -109,7 +112,7 @@ async def test_burst_of_clients_is_served() -> None:
                 response = await session.get(f"https://127.0.0.1:{port}/known")
                 return response.status
 
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(60):
             assert set(await asyncio.gather(*(ask() for _ in range(30)))) == {200}
 
 
@@ -135,7 +138,7 @@ async def test_stop_finishes_the_responses_in_progress() -> None:
         async with serving() as port:
             asking = asyncio.create_task(session.get(f"http://127.0.0.1:{port}/slow"))
             async with Connection(port) as other:
-                await other.ask(b"")  # the server has the first request by now
+                await other.ask(b"begun")
         response = await asking
         assert response.status == 200
         with pytest.raises(aiohttp.ClientError):

@@ -224,9 +224,9 @@ async def test_lines_before_a_broken_stream_are_delivered(server: ScriptedServer
 async def test_silent_watch_is_closed(server: ScriptedServer, caller: Caller) -> None:
     server.will(stream(b'{"type":"BOOKMARK","object":{}}\n', then="hang"))
     client = caller.client(server.config)
-    request = watch_request(PODS, namespace=None, timeout_seconds=300, read_timeout=0.1)
+    request = watch_request(PODS, namespace=None, timeout_seconds=300, read_timeout=0.5)
     lines: list[bytes] = []
-    with pytest.raises(Silent, match=f"no data from {server.url} for 0.1 s"):
+    with pytest.raises(Silent, match=f"no data from {server.url} for 0.5 s"):
         await caller.collect_into(lines, client.stream_lines, request)
     assert len(lines) == 1
 

@@ -438,8 +438,8 @@ async def test_dead_connection_is_detected_before_the_watch_times_out() -> None:
     async with scripted_server() as server, Client(server.config) as client:
         server.will(answer(empty), stream(then="hang"), stream(added + b"\n", then="hang"))
         store: Store[Object] = Store(metadata=raw_metadata)
-        reflector = Reflector(client, CONFIG_MAPS, store, convert=lambda obj: obj, read_timeout=0.1)
-        async with in_background(reflector.run()), asyncio.timeout(5):
+        reflector = Reflector(client, CONFIG_MAPS, store, convert=lambda obj: obj, read_timeout=0.5)
+        async with in_background(reflector.run()), asyncio.timeout(60):
             while not len(store):
                 await asyncio.sleep(0.01)
         first, second = (seen.target for seen in server.seen[1:3])

@@ -32,14 +32,14 @@ def test_a_pod_that_ends_after_sigterm_is_not_killed(ground: Any) -> None:
 
 
 def test_a_pod_that_ignores_sigterm_is_killed_after_its_grace_period(ground: Any) -> None:
-    with ground.run(container("trap '' TERM; echo started; while :; do sleep 0.01; done"), grace=0.3) as pod:
+    with ground.run(container("trap '' TERM; echo started; while :; do sleep 0.01; done"), grace=1) as pod:
         pod.until(started)
         stopping, before = StoppingPods(ground.node), time.monotonic()
         stopping.stop()
         assert not stopping.wait(0.05)
         assert stopping.left == 1
         assert stopping.wait(10)
-        assert 0.3 <= time.monotonic() - before < 5
+        assert time.monotonic() - before >= 1
         assert stopping.kill() == 0
 
 

@@ -115,9 +115,9 @@ async def test_client_that_does_not_read_makes_the_command_wait() -> None:
                 await turns_of_the_loop(100)
                 return before, session.produced
 
-            _, after = await eventually(produced, lambda found: found[0] == found[1])
-            assert 0 < after < 50 * 2**20
-        await asyncio.wait_for(session.closed.wait(), 10)
+            _, after = await eventually(produced, lambda found: 0 < found[0] == found[1])
+            assert after < 50 * 2**20
+        await asyncio.wait_for(session.closed.wait(), 60)
 
 
 async def test_command_that_does_not_read_makes_the_client_wait() -> None:
