@@ -144,3 +144,11 @@ def test_without_a_registry_the_files_of_this_machine_stand_in(run: Run, context
     assert shown["SkippedRun"] == ["apk add git"]
     layer = ImageStore(home / "data/trainwright/images").layers / shown["RootFS"]["Layers"][-1].partition(":")[2]
     assert (layer / "opt/app/out").read_text() == "mnist\n"
+
+
+def test_a_dockerfile_on_standard_input_needs_no_context(run: Run) -> None:
+    printed = run("build", "-t", "piped", "-", stdin="FROM scratch\nCOPY <<EOF /a\nhello\nEOF\nLABEL a=b\n")
+    assert printed.endswith("Successfully tagged piped:latest\n")
+
+    printed = run("build", "-", stdin="FROM scratch\nCOPY mnist.py /\n", code=1)
+    assert "Dockerfile:2:1: COPY mnist.py /: file not found in build context" in printed

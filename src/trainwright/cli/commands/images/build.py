@@ -2,8 +2,8 @@
 
 import os
 import sys
-import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 import click
@@ -16,6 +16,7 @@ from trainwright.cluster.images.build.command import build_image
 from trainwright.cluster.images.build.errors import BuildError
 from trainwright.cluster.images.build.options import BuildOptions, Unreachable
 from trainwright.cluster.images.build.progress import Progress
+from trainwright.cluster.images.build.sources import open_source
 from trainwright.cluster.images.formats import FormatError, Platform
 from trainwright.cluster.images.reference import ImageReference
 from trainwright.cluster.images.registry.errors import RegistryError, UnreachableRegistryError
@@ -32,8 +33,14 @@ _PASSED_ON = ("PIP_", "UV_", "SSL_CERT_", "REQUESTS_CA_BUNDLE", "http_proxy", "h
 
 
 @click.command(name="build")
-@click.argument("directory", metavar="DIR", type=click.Path(path_type=Path, file_okay=False, exists=True))
-@click.option("-f", "--file", "dockerfile", metavar="FILE", help="The Dockerfile (default: DIR/Dockerfile).")
+@click.argument("context", metavar="DIR|URL|-")
+@click.option(
+    "-f",
+    "--file",
+    "dockerfile",
+    metavar="FILE",
+    help="The Dockerfile (default: DIR/Dockerfile); - reads standard input.",
+)
 @click.option("-t", "--tag", "tags", multiple=True, metavar="NAME[:TAG]", help="A name of the image; can be repeated.")
 @click.option("--build-arg", "build_args", multiple=True, metavar="NAME[=VALUE]", help="The value of an ARG.")
 @click.option("--label", "labels", multiple=True, metavar="NAME[=VALUE]", help="A label of the image.")
@@ -70,7 +77,7 @@ _PASSED_ON = ("PIP_", "UV_", "SSL_CERT_", "REQUESTS_CA_BUNDLE", "http_proxy", "h
 @click.option("--network", type=click.Choice(["default", "host"]), hidden=True)
 @store_flag
 def build_command(
-    directory: Path,
+    context: str,
     dockerfile: str | None,
     tags: tuple[str, ...],
     build_args: tuple[str, ...],
@@ -93,6 +100,9 @@ def build_command(
 ) -> None:
     """Build an image from a Dockerfile and the files in DIR.
 
+    URL is the address of an archive with both, of a Dockerfile, or of a Git repository (ADDRESS.git#BRANCH:DIRECTORY);
+    with - an archive or a Dockerfile is read from standard input.
+
     RUN lines really run, on the layers of the image, without access to the files of this machine. FROM takes the image
     from the store, else from its registry. If no registry is reachable, the files of this machine stand in for it: the
     build says so, the image records it, and --strict refuses it. Instructions of which nothing has changed come from
@@ -102,10 +112,10 @@ def build_command(
     store = open_store(data_dir)
     with report_image_errors():
         wanted = Platform.parse(platform) if platform else Platform.of_this_machine()
-    with _dockerfile(dockerfile, directory) as path:
+    with _report_build_errors(), open_source(store, context, dockerfile, sys.stdin.buffer) as source:
         options = BuildOptions(
-            dockerfile=path,
-            context=directory.absolute(),
+            dockerfile=source.dockerfile,
+            context=source.context,
             tags=[_tag(tag) for tag in tags],
             build_args=dict(_build_arg(text, os.environ) for text in build_args),
             labels={name: value for name, _, value in (text.partition("=") for text in labels)},
@@ -122,13 +132,18 @@ def build_command(
             created=_source_date(os.environ),
         )
         registries = _Registries(store, mirrors, plain_http)
-        try:
-            with report_image_errors():
-                image = build_image(store, options, registries.pull, Progress(quiet=quiet))
-        except BuildError as error:
-            raise CommandError(str(error)) from error
+        image = build_image(store, options, registries.pull, Progress(quiet=quiet))
     if quiet:
         click.echo(image.id)
+
+
+@contextmanager
+def _report_build_errors() -> Iterator[None]:
+    try:
+        with report_image_errors():
+            yield
+    except BuildError as error:
+        raise CommandError(str(error)) from error
 
 
 class _Registries:
@@ -161,27 +176,6 @@ class _Registries:
             return Unreachable(str(error))
         except (RegistryError, FormatError) as error:
             raise BuildError(f"pulling {reference.familiar}: {error}") from error
-
-
-class _dockerfile:  # noqa: N801 - a context manager
-    """The path of the Dockerfile; `-` is copied from standard input."""
-
-    def __init__(self, name: str | None, directory: Path) -> None:
-        self._name = name
-        self._directory = directory
-        self._temporary: tempfile.TemporaryDirectory[str] | None = None
-
-    def __enter__(self) -> Path:
-        if self._name != "-":
-            return Path(self._name).absolute() if self._name else self._directory.absolute() / "Dockerfile"
-        self._temporary = tempfile.TemporaryDirectory()
-        path = Path(self._temporary.name) / "Dockerfile"
-        path.write_bytes(sys.stdin.buffer.read())
-        return path
-
-    def __exit__(self, *_: object) -> None:
-        if self._temporary is not None:
-            self._temporary.cleanup()
 
 
 def _tag(text: str) -> ImageReference:

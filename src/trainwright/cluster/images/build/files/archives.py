@@ -20,14 +20,19 @@ _COMPRESSED = ((_BZIP2, bz2.open), (_XZ, lzma.open))
 def unpack_archives(job: CopyJob, directory: str) -> None:
     os.makedirs(directory, 0o755, exist_ok=True)
     for name, path in job.archives:
-        try:
-            with open(path, "rb") as archive:
-                start = archive.read(8)
-                archive.seek(0)
-                opener = next((opener for magic, opener in _COMPRESSED if start.startswith(magic)), None)
-                unpack_layer(opener(archive) if opener else archive, directory)  # type: ignore[arg-type]
-        except (LayerError, OSError, EOFError, lzma.LZMAError) as error:
-            raise BuildError(f"{name}: {error}") from error
+        unpack_archive(name, path, directory)
+
+
+def unpack_archive(name: str, path: str, directory: str) -> None:
+    """`name` is what users call the archive."""
+    try:
+        with open(path, "rb") as archive:
+            start = archive.read(8)
+            archive.seek(0)
+            opener = next((opener for magic, opener in _COMPRESSED if start.startswith(magic)), None)
+            unpack_layer(opener(archive) if opener else archive, directory)  # type: ignore[arg-type]
+    except (LayerError, OSError, EOFError, lzma.LZMAError) as error:
+        raise BuildError(f"{name}: {error}") from error
 
 
 def is_archive(path: str) -> bool:

@@ -1,0 +1,152 @@
+"""What a build is made from, as users name it: a directory, standard input, or an address."""
+
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from trainwright.cluster.images.blobs import disk_error, is_full
+from trainwright.cluster.images.build.errors import BuildError
+from trainwright.cluster.images.build.files.archives import is_archive, unpack_archive
+from trainwright.cluster.images.build.files.downloads import download, is_address, is_git
+from trainwright.cluster.images.build.files.tree import Tree
+from trainwright.cluster.images.layers.namespace import remove_tree
+from trainwright.cluster.images.store import ImageStore
+
+STANDARD_INPUT = "-"
+_DOCKERFILE = "Dockerfile"
+_GIT_SECONDS = 600
+
+
+@dataclass(frozen=True, slots=True)
+class BuildSource:
+    context: Path
+    dockerfile: Path
+
+
+@contextmanager
+def open_source(
+    store: ImageStore, context: str, dockerfile: str | None, standard_input: BinaryIO
+) -> Iterator[BuildSource]:
+    """`context` is a directory, an address, or `-`; `dockerfile` a file, or `-`.
+
+    As in Docker, standard input and addresses may give a Dockerfile without a context, or an archive with both. What
+    was fetched is removed at the end.
+    """
+    if context == dockerfile == STANDARD_INPUT:
+        raise BuildError(
+            "standard input cannot be both the context and the Dockerfile: name a directory, or leave out -f"
+        )
+    if os.path.isdir(context) and dockerfile != STANDARD_INPUT:
+        directory = Path(context).absolute()
+        yield BuildSource(directory, Path(dockerfile).absolute() if dockerfile else directory / _DOCKERFILE)
+        return
+    with store.lease():
+        temporary = Path(tempfile.mkdtemp(prefix="context-", dir=store.directory / "tmp"))
+        try:
+            try:
+                source = _fetch(temporary, context, dockerfile, standard_input)
+            except OSError as error:
+                if is_full(error):
+                    raise disk_error(store.directory, error) from error
+                raise BuildError(f"cannot read {_shown(context)}: {error.strerror or error}") from error
+            yield source
+        finally:
+            remove_tree(temporary)
+
+
+def _fetch(temporary: Path, context: str, dockerfile: str | None, standard_input: BinaryIO) -> BuildSource:
+    written = temporary / _DOCKERFILE
+    directory = temporary / "context"
+    directory.mkdir(mode=0o755)
+    if dockerfile == STANDARD_INPUT:
+        _write(standard_input, written)
+    if os.path.isdir(context):
+        return BuildSource(Path(context).absolute(), written)
+    if is_git(context) or context.startswith("github.com/"):
+        directory = _clone(context, directory)
+    else:
+        loaded = temporary / "loaded"
+        if context == STANDARD_INPUT:
+            _write(standard_input, loaded)
+        elif is_address(context):
+            download(context, str(loaded), "")
+        else:
+            raise BuildError(f"{context} is not a directory: name the directory to build from, an address, or -")
+        if not is_archive(str(loaded)):
+            if dockerfile is not None:
+                raise BuildError(
+                    f"{_shown(context)} is no archive, so it is the Dockerfile, and -f names another: leave out one"
+                )
+            return BuildSource(directory, loaded.rename(written))
+        unpack_archive(_shown(context), str(loaded), str(directory))
+        loaded.unlink()
+    if dockerfile == STANDARD_INPUT:
+        return BuildSource(directory, written)
+    return BuildSource(directory, _find_dockerfile(directory, dockerfile or _DOCKERFILE, _shown(context)))
+
+
+def _find_dockerfile(directory: Path, name: str, where: str) -> Path:
+    tree = Tree(str(directory))
+    path = Path(tree.absolute(tree.resolve(name)))
+    if not path.is_file():
+        raise BuildError(f"{where} has no file {name}: name the Dockerfile in it with -f")
+    return path
+
+
+def _write(stream: BinaryIO, path: Path) -> None:
+    with path.open("xb") as file:
+        shutil.copyfileobj(stream, file, 1 << 20)
+
+
+def _clone(address: str, directory: Path) -> Path:
+    """Fetches one commit of a Git repository, `ADDRESS#REFERENCE:DIRECTORY`. Returns the directory."""
+    repository, _, fragment = address.partition("#")
+    reference, _, inside = fragment.partition(":")
+    if repository.startswith("github.com/"):
+        repository = f"https://{repository}"
+    program = shutil.which("git")
+    if program is None:
+        raise BuildError(
+            f"{repository} is a Git repository, and the program git is not here: install it, or build from a clone"
+        )
+    commands = (
+        ("init", "--quiet"),
+        ("fetch", "--quiet", "--depth=1", "--", repository, reference or "HEAD"),
+        ("checkout", "--quiet", "FETCH_HEAD"),
+        ("submodule", "--quiet", "update", "--init", "--recursive", "--depth=1"),
+    )
+    environment = {**os.environ, "GIT_TERMINAL_PROMPT": "0"}
+    for words in commands:
+        try:
+            done = subprocess.run(
+                [program, *words],
+                cwd=directory,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=_GIT_SECONDS,
+                check=False,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise BuildError(f"git {words[0]} of {repository} took more than {_GIT_SECONDS} seconds") from error
+        if done.returncode:
+            cause = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[0]
+            raise BuildError(f"git {words[0]} of {repository}: {cause}")
+    shutil.rmtree(directory / ".git")
+    tree = Tree(str(directory))
+    found = Path(tree.absolute(tree.resolve(inside)))
+    if not found.is_dir():
+        raise BuildError(f"{repository} has no directory {inside}")
+    return found
+
+
+def _shown(context: str) -> str:
+    return "standard input" if context == STANDARD_INPUT else context
