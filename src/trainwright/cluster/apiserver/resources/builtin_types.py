@@ -7,21 +7,19 @@ from trainwright.cluster.apiserver.resources.columns import printer_columns, wor
 from trainwright.cluster.apiserver.resources.columns.pod_printer_columns import POD
 from trainwright.cluster.apiserver.resources.crds import CRD_STRATEGY
 from trainwright.cluster.apiserver.resources.resource_type import Column, Conversion, ResourceType, ScalePaths, Strategy
-from trainwright.cluster.apiserver.resources.strategies import (
-    core_strategies,
-    endpoint_strategies,
+from trainwright.cluster.apiserver.resources.strategies import core_strategies, rbac_strategies, webhook_strategies
+from trainwright.cluster.apiserver.resources.strategies.certificate_strategy import CERTIFICATE_SIGNING_REQUEST
+from trainwright.cluster.apiserver.resources.strategies.limit_range_strategy import LIMIT_RANGE
+from trainwright.cluster.apiserver.resources.strategies.priority_strategy import PRIORITY_CLASS
+from trainwright.cluster.apiserver.resources.strategies.services import endpoint_strategies
+from trainwright.cluster.apiserver.resources.strategies.services.service_strategy import SERVICE
+from trainwright.cluster.apiserver.resources.strategies.workloads import (
     job_strategy,
-    rbac_strategies,
     set_strategies,
-    webhook_strategies,
     workload_strategies,
 )
-from trainwright.cluster.apiserver.resources.strategies.certificate_strategy import CERTIFICATE_SIGNING_REQUEST
-from trainwright.cluster.apiserver.resources.strategies.cronjob_strategy import CRON_JOB
-from trainwright.cluster.apiserver.resources.strategies.limit_range_strategy import LIMIT_RANGE
-from trainwright.cluster.apiserver.resources.strategies.pod_strategy import POD_STRATEGY
-from trainwright.cluster.apiserver.resources.strategies.priority_strategy import PRIORITY_CLASS
-from trainwright.cluster.apiserver.resources.strategies.service_strategy import SERVICE
+from trainwright.cluster.apiserver.resources.strategies.workloads.cronjob_strategy import CRON_JOB
+from trainwright.cluster.apiserver.resources.strategies.workloads.pod_strategy import POD_STRATEGY
 from trainwright.cluster.apiserver.schema.builtin import definition
 from trainwright.cluster.apiserver.schema.decoding import ObjectSchema
 from trainwright.cluster.apiserver.schema.structural import Schema

@@ -4,7 +4,7 @@ LimitRanger and ResourceQuota, and deleted CRDs."""
 from trainwright.cluster.apiserver import errors
 from trainwright.cluster.apiserver.errors import StatusError
 from trainwright.cluster.apiserver.resources.resource_type import ResourceType
-from trainwright.cluster.apiserver.resources.strategies.pod_strategy import set_default_tolerations
+from trainwright.cluster.apiserver.resources.strategies.workloads.pod_strategy import set_default_tolerations
 from trainwright.cluster.apiserver.storage.store import ObjectStore
 from trainwright.cluster.apiserver.writes.limit_range_admission import admit_limits
 from trainwright.cluster.apiserver.writes.priority_admission import admit_priority_class, set_priority

@@ -6,7 +6,7 @@ from collections.abc import Callable, Container, Iterable
 from typing import Any
 
 from trainwright.cluster.apiserver import errors
-from trainwright.cluster.apiserver.resources.strategies.service_addresses import (
+from trainwright.cluster.apiserver.resources.strategies.services.service_addresses import (
     complete_new,
     has_cluster_address,
     needs_cluster_address,

@@ -4,8 +4,8 @@ this cluster have them."""
 from collections.abc import Iterator
 
 from trainwright.cluster.apiserver.resources.resource_type import Strategy
-from trainwright.cluster.apiserver.resources.strategies.service_addresses import ip_errors, is_address
-from trainwright.cluster.apiserver.resources.strategies.service_strategy import (
+from trainwright.cluster.apiserver.resources.strategies.services.service_addresses import ip_errors, is_address
+from trainwright.cluster.apiserver.resources.strategies.services.service_strategy import (
     PORT_RANGE,
     PROTOCOLS,
     special_address_errors,

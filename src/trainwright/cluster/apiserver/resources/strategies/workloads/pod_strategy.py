@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from trainwright.cluster.apiserver.resources.resource_type import Strategy
-from trainwright.cluster.apiserver.resources.strategies.probes import probe_errors, set_probe_defaults
+from trainwright.cluster.apiserver.resources.strategies.workloads.probes import probe_errors, set_probe_defaults
 from trainwright.objects import Object
 from trainwright.objects.field_errors import (
     FieldError,

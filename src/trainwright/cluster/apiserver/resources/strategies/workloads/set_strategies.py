@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from trainwright.cluster.apiserver.resources.resource_type import Strategy
 from trainwright.cluster.apiserver.resources.strategies.labels import label_map_errors
-from trainwright.cluster.apiserver.resources.strategies.workload_strategies import (
+from trainwright.cluster.apiserver.resources.strategies.workloads.workload_strategies import (
     default_template,
     immutable_errors,
     keep_labels,

@@ -10,7 +10,7 @@ from typing import Any
 
 from trainwright.cluster.apiserver.resources.resource_type import Strategy
 from trainwright.cluster.apiserver.resources.strategies.labels import label_map_errors, label_selector_errors
-from trainwright.cluster.apiserver.resources.strategies.pod_strategy import default_pod_spec, pod_spec_errors
+from trainwright.cluster.apiserver.resources.strategies.workloads.pod_strategy import default_pod_spec, pod_spec_errors
 from trainwright.objects import Object
 from trainwright.objects.field_errors import FieldError, forbidden, invalid, not_supported, required
 from trainwright.objects.selectors import read_label_selector

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from trainwright.cluster.apiserver.resources.resource_type import Strategy
-from trainwright.cluster.apiserver.resources.strategies.workload_strategies import (
+from trainwright.cluster.apiserver.resources.strategies.workloads.workload_strategies import (
     clear_status,
     default_template,
     negative_errors,

@@ -5,7 +5,7 @@ from typing import Any
 
 from trainwright.cluster.apiserver.resources.resource_type import Strategy
 from trainwright.cluster.apiserver.resources.strategies.labels import label_selector_errors, qualified_name_problem
-from trainwright.cluster.apiserver.resources.strategies.workload_strategies import (
+from trainwright.cluster.apiserver.resources.strategies.workloads.workload_strategies import (
     default_template,
     immutable_errors,
     negative_errors,

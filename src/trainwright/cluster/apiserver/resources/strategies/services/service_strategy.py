@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from trainwright.cluster.apiserver.resources.resource_type import Strategy
-from trainwright.cluster.apiserver.resources.strategies import service_addresses as addresses
+from trainwright.cluster.apiserver.resources.strategies.services import service_addresses as addresses
 from trainwright.objects import Object, copied
 from trainwright.objects.field_errors import FieldError, duplicate, forbidden, invalid, not_supported, required
 from trainwright.objects.kinds.services import HEADLESS

@@ -1,0 +1,1 @@
+"""The strategies of pods and of the kinds that own pods."""
