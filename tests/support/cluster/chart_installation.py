@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.support.cluster.controlplane import ControlPlane, Daemon, free_ports
+from tests.support.cluster.controlplane import ControlPlane, Daemon, held_ports
 from tests.support.commands.helm import CHART, Helm
 from tests.support.commands.real_kubectl import RealKubectl
 from tests.support.waiting import eventually
@@ -101,19 +101,19 @@ class Installation:
 @contextmanager
 def installation_in(plane: ControlPlane, namespace: str, directory: Path) -> Iterator[Installation]:
     """Not installed yet, so that a test can change the values; uninstalled at the end."""
-    metrics, health, webhook = free_ports(3)
-    values: Object = {
-        "fullnameOverride": "operator",
-        "namespace": {"create": False, "name": namespace},
-        "crds": {"enabled": False},
-        "aggregatedRoles": {"create": False},
-        "metrics": {"port": metrics},
-        "healthProbe": {"port": health},
-        "webhook": {"enabled": True, "port": webhook, "configurationName": f"release-{namespace}"},
-    }
-    helm = Helm(directory, plane.kubeconfig)
-    one = Installation(helm, RealKubectl(plane), plane, namespace, directory, values, health)
-    try:
-        yield one
-    finally:
-        helm.run("uninstall", one.release, "--namespace", namespace)
+    with held_ports(3) as (metrics, health, webhook):
+        values: Object = {
+            "fullnameOverride": "operator",
+            "namespace": {"create": False, "name": namespace},
+            "crds": {"enabled": False},
+            "aggregatedRoles": {"create": False},
+            "metrics": {"port": metrics},
+            "healthProbe": {"port": health},
+            "webhook": {"enabled": True, "port": webhook, "configurationName": f"release-{namespace}"},
+        }
+        helm = Helm(directory, plane.kubeconfig)
+        one = Installation(helm, RealKubectl(plane), plane, namespace, directory, values, health)
+        try:
+            yield one
+        finally:
+            helm.run("uninstall", one.release, "--namespace", namespace)

@@ -16,7 +16,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -147,11 +147,10 @@ def running_control_plane(
     """
     assets = binaries()
     tokens = {user: secrets.token_hex(16) for user in (_ADMIN, *users)}
-    client_port, peer_port, api_port = free_ports(3)
     _write_credentials(directory, tokens)
     audit_log = directory / "audit.log"
     daemons: list[Daemon] = []
-    try:
+    with held_ports(3) as (client_port, peer_port, api_port), _closing(daemons):
         etcd = Daemon(
             assets / "etcd", *etcd_flags(directory / "etcd", client_port, peer_port), log=directory / "etcd.log"
         )
@@ -180,6 +179,12 @@ def running_control_plane(
             )
         )
         yield ControlPlane(config, kubeconfig, assets / "kubectl", apiserver, etcd, kubeconfigs, audit_log)
+
+
+@contextmanager
+def _closing(daemons: Sequence[Daemon]) -> Iterator[None]:
+    try:
+        yield
     finally:
         for daemon in reversed(daemons):
             daemon.close()
@@ -288,6 +293,13 @@ def held_port() -> socket.socket:
     place.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     place.bind(("127.0.0.1", 0))
     return place
+
+
+@contextmanager
+def held_ports(count: int) -> Iterator[list[int]]:
+    """The same for several ports of servers that run within the block."""
+    with ExitStack() as stack:
+        yield [stack.enter_context(held_port()).getsockname()[1] for _ in range(count)]
 
 
 def free_ports(count: int) -> list[int]:

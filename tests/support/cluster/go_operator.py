@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.support.cluster.controlplane import ControlPlane, Daemon, free_ports
+from tests.support.cluster.controlplane import ControlPlane, Daemon, held_ports
 from trainwright.cluster.pki import server_context
 from trainwright.kube.client.errors import AlreadyExists
 from trainwright.kube.client.sync_client import SyncClient
@@ -69,28 +69,28 @@ def running_go_operator(
     No webhook is registered. Several can run at the same time. Each ends with the block or with the test process.
     """
     binary = go_operator_files().training_operator
-    metrics, health, webhook = free_ports(3)
-    secret = f"training-operator-{health}"
-    _make_secret(plane, secret)
-    _make_certificates(directory)
-    operator = GoOperator(
-        binary,
-        f"--kubeconfig={plane.kubeconfig}",
-        *(f"--enable-scheme={kind.lower()}" for kind in kinds),
-        f"--metrics-bind-address=127.0.0.1:{metrics}",
-        f"--health-probe-bind-address=127.0.0.1:{health}",
-        f"--webhook-server-port={webhook}",
-        f"--webhook-secret-name={secret}",
-        *flags,
-        log=directory / "training-operator.log",
-        env={**os.environ, "MY_POD_NAMESPACE": HOME, "TMPDIR": str(directory)},
-    )
-    operator.webhooks, operator.authority = f"https://127.0.0.1:{webhook}", directory / "pki" / "ca.pem"
-    try:
-        _wait_until_ready(health, operator)
-        yield operator
-    finally:
-        operator.close()
+    with held_ports(3) as (metrics, health, webhook):
+        secret = f"training-operator-{health}"
+        _make_secret(plane, secret)
+        _make_certificates(directory)
+        operator = GoOperator(
+            binary,
+            f"--kubeconfig={plane.kubeconfig}",
+            *(f"--enable-scheme={kind.lower()}" for kind in kinds),
+            f"--metrics-bind-address=127.0.0.1:{metrics}",
+            f"--health-probe-bind-address=127.0.0.1:{health}",
+            f"--webhook-server-port={webhook}",
+            f"--webhook-secret-name={secret}",
+            *flags,
+            log=directory / "training-operator.log",
+            env={**os.environ, "MY_POD_NAMESPACE": HOME, "TMPDIR": str(directory)},
+        )
+        operator.webhooks, operator.authority = f"https://127.0.0.1:{webhook}", directory / "pki" / "ca.pem"
+        try:
+            _wait_until_ready(health, operator)
+            yield operator
+        finally:
+            operator.close()
 
 
 def _files_in(directory: Path) -> GoOperatorFiles:

@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 from cryptography.x509.oid import NameOID
 
-from tests.support.cluster.controlplane import Daemon, free_ports, newest_build
+from tests.support.cluster.controlplane import Daemon, held_ports, newest_build
 from tests.support.waiting import wait_until
 
 USER, PASSWORD = "alice", "wonderland"
@@ -35,36 +35,37 @@ def registry_binary() -> Path:
 def running_registry(directory: Path, *, passwords: bool = False, tokens: "TokenServer | None" = None) -> Iterator[str]:
     """`127.0.0.1:PORT` of an empty registry."""
     directory.mkdir(parents=True, exist_ok=True)
-    address = f"127.0.0.1:{free_ports(1)[0]}"
-    config: dict[str, object] = {
-        "version": "0.1",
-        "log": {"level": "warn"},
-        "storage": {"filesystem": {"rootdirectory": str(directory / "blobs")}, "delete": {"enabled": True}},
-        "http": {"addr": address},
-    }
-    if passwords:
-        (directory / "htpasswd").write_text(_HTPASSWD + "\n")
-        config["auth"] = {"htpasswd": {"realm": "test", "path": str(directory / "htpasswd")}}
-    if tokens is not None:
-        (directory / "root.pem").write_bytes(tokens.certificate)
-        config["auth"] = {
-            "token": {
-                "realm": tokens.realm,
-                "service": "registry",
-                "issuer": "test",
-                "rootcertbundle": str(directory / "root.pem"),
-            }
+    with held_ports(1) as [port]:
+        address = f"127.0.0.1:{port}"
+        config: dict[str, object] = {
+            "version": "0.1",
+            "log": {"level": "warn"},
+            "storage": {"filesystem": {"rootdirectory": str(directory / "blobs")}, "delete": {"enabled": True}},
+            "http": {"addr": address},
         }
-    path = directory / "config.json"  # JSON is YAML
-    path.write_bytes(msgspec.json.encode(config))
-    daemon = Daemon(
-        registry_binary(), "serve", path, log=directory / "registry.log", env={"OTEL_TRACES_EXPORTER": "none"}
-    )
-    try:
-        wait_until(lambda: _answers(daemon, address))
-        yield address
-    finally:
-        daemon.close()
+        if passwords:
+            (directory / "htpasswd").write_text(_HTPASSWD + "\n")
+            config["auth"] = {"htpasswd": {"realm": "test", "path": str(directory / "htpasswd")}}
+        if tokens is not None:
+            (directory / "root.pem").write_bytes(tokens.certificate)
+            config["auth"] = {
+                "token": {
+                    "realm": tokens.realm,
+                    "service": "registry",
+                    "issuer": "test",
+                    "rootcertbundle": str(directory / "root.pem"),
+                }
+            }
+        path = directory / "config.json"  # JSON is YAML
+        path.write_bytes(msgspec.json.encode(config))
+        daemon = Daemon(
+            registry_binary(), "serve", path, log=directory / "registry.log", env={"OTEL_TRACES_EXPORTER": "none"}
+        )
+        try:
+            wait_until(lambda: _answers(daemon, address))
+            yield address
+        finally:
+            daemon.close()
 
 
 def _answers(daemon: Daemon, address: str) -> bool:
