@@ -43,7 +43,7 @@ class Process:
         (port,) = free_ports(1)
         self.url = f"http://127.0.0.1:{port}"
         election = LeaderElectionOptions(
-            name=LEASE, namespace=namespace, lease_seconds=4, renew_seconds=3, retry_seconds=0.1
+            name=LEASE, namespace=namespace, lease_seconds=600, renew_seconds=300, retry_seconds=1
         )
         self.options = OperatorOptions(
             namespace=namespace,

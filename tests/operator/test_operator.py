@@ -120,6 +120,7 @@ async def test_unexpected_error_in_one_job_does_not_stop_others(
         await submit(client, JobBuilder("cursed", namespace=real_namespace).master())
         await submit(client, JobBuilder("sane", namespace=real_namespace).master())
         await eventually(lambda: pods(client, real_namespace), lambda names: names == {"sane-master-0"})
+        await eventually(lambda: tries(caplog), bool)
     assert f"PyTorchJob/{real_namespace}/cursed: unexpected error" in caplog.text
 
 
@@ -358,7 +359,10 @@ async def test_operator_continues_after_a_kill(
         last.terminate()
         assert await last.wait() == 0
 
-    assert len(uids) == wanted
+        async def seen() -> int:
+            return len(uids)
+
+        await eventually(seen, lambda count: count == wanted)
     assert {name: len(seen) for name, seen in uids.items() if len(seen) > 1} == {}
     for number in range(6):
         assert "restarts" not in (await job(client, real_namespace, f"job-{number}"))["status"]

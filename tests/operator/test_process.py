@@ -1,6 +1,7 @@
 """Starting the operator's process: which cluster it finds, and its errors if it cannot run there."""
 
 import asyncio
+import itertools
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -21,11 +22,13 @@ from trainwright.objects.resources import AUTOSCALERS, CUSTOM_RESOURCE_DEFINITIO
 from trainwright.operator.options import OperatorError, OperatorOptions
 from trainwright.operator.process import find_cluster, prepare, run_operator
 
+_numbers = itertools.count(1)
+
 
 @pytest.fixture
-def absent(request: pytest.FixtureRequest) -> dict[str, Kind]:
+def absent() -> dict[str, Kind]:
     """A kind that no API server serves, another one for each test."""
-    number = abs(hash(request.node.name)) % 10_000
+    number = next(_numbers)
     return {"AbsentJob": replace(PYTORCH, name=f"AbsentJob{number}", plural=f"absentjobs{number}")}
 
 

@@ -1,6 +1,6 @@
 """What a job survives on a real API server: a broken collective, a node that is gone, a namespace with strict rules."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 
@@ -48,6 +48,15 @@ class Births:
             self.company[uid] = set(self.present)
             self.present.add(uid)
 
+    async def wait_for(self, uids: Sequence[str]) -> set[str]:
+        """Waits until the watch has shown these pods; returns all that were there when one of them was born."""
+
+        async def shown() -> dict[str, set[str]]:
+            return self.company
+
+        found = await eventually(shown, lambda company: company.keys() >= set(uids))
+        return set().union(*(found[uid] for uid in uids))
+
     @asynccontextmanager
     async def watched(self, client: Client, namespace: str) -> AsyncIterator["Births"]:
         version = (await client.list(PODS, namespace=namespace)).resource_version
@@ -80,9 +89,9 @@ async def test_a_broken_collective_starts_again_as_a_whole_and_counts_once(clien
         await stage.wait_until_running("digits")
         assert sum((await stage.status("digits"))["restarts"].values()) == 1
         assert "replacedPods" not in await stage.status("digits")
-        for pod in new.values():
-            assert pod["spec"]["restartPolicy"] == "Never"
-            assert not births.company[pod["metadata"]["uid"]] & old, "it met one of the old group"
+        company = await births.wait_for([pod["metadata"]["uid"] for pod in new.values()])
+        assert not company & old, "a pod met one of the old group"
+        assert {pod["spec"]["restartPolicy"] for pod in new.values()} == {"Never"}
         for name in EVERYBODY:
             await kubelet.finish(name, exit_code=0)
         await stage.wait_for_end("digits", "Succeeded")
@@ -119,9 +128,12 @@ async def test_pods_of_a_node_that_is_not_heard_of_are_replaced(client: Client, 
         await nodes.near.start("digits-worker-0")
         status = (await stage.wait_until_running("digits"))["status"]
         assert "restarts" not in status
-        told = [event for event in await stage.events("digits") if event[1] == "DeadNode"]
-        assert len(told) == 1
-        assert f"because its node far-{real_namespace} has not been ready since" in told[0][2]
+
+        async def told() -> list[str]:
+            return [message for _, reason, message in await stage.events("digits") if reason == "DeadNode"]
+
+        (message,) = await eventually(told, bool)
+        assert f"because its node far-{real_namespace} has not been ready since" in message
         after = await stage.pods("digits")
         for name in ("digits-master-0", "digits-worker-1"):
             assert after[name]["metadata"]["uid"] == pods[name]["metadata"]["uid"], "its node is well"
