@@ -9,8 +9,8 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.support.cluster.controlplane import binaries
 from tests.support.cluster.embedded_cluster import UpCommand, up_command
+from tests.support.kubernetes.controlplane import binaries
 from tests.support.objects.shell_jobs import shell_job
 from trainwright.api.kinds import PYTORCH
 from trainwright.kube.client.sync_client import SyncClient

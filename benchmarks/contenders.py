@@ -11,8 +11,8 @@ import yaml
 
 from benchmarks.processes import TRAINWRIGHT
 from benchmarks.revisions import commit_of, trainwright_at
-from tests.support.cluster.controlplane import ControlPlane, Daemon, free_ports
-from tests.support.cluster.go_operator import TUNED, running_go_operator
+from tests.support.kubernetes.controlplane import ControlPlane, Daemon, free_ports
+from tests.support.kubernetes.go_operator import TUNED, running_go_operator
 from trainwright.api.crd import render_crd
 from trainwright.api.kinds import KINDS
 from trainwright.objects import Object

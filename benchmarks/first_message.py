@@ -14,7 +14,7 @@ from pathlib import Path
 import yaml
 
 from benchmarks.processes import embedded_cluster
-from tests.support.cluster.controlplane import binaries
+from tests.support.kubernetes.controlplane import binaries
 
 ROUNDS = 10
 PROCESSES = 2

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks.processes import TRAINWRIGHT, embedded_cluster
-from tests.support.cluster.controlplane import free_ports
+from tests.support.kubernetes.controlplane import free_ports
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "pytorch-digits"
 FIRST_STEP = "Train Epoch"

@@ -17,7 +17,7 @@ from benchmarks.apiserver_requests import writes_so_far
 from benchmarks.job_watcher import JobWatcher
 from benchmarks.namespace import NAMESPACE, create_namespace
 from benchmarks.processes import cpu_seconds, peak_megabytes
-from tests.support.cluster.controlplane import ControlPlane, Daemon
+from tests.support.kubernetes.controlplane import ControlPlane, Daemon
 from trainwright.api.kinds import PYTORCH, Kind
 from trainwright.api.kinds.kind import Role
 from trainwright.api.kinds.mpi import MPI

@@ -15,7 +15,7 @@ from typing import Any
 
 from benchmarks.namespace import NAMESPACE, create_namespace
 from benchmarks.processes import TRAINWRIGHT, cpu_seconds, proportional_megabytes
-from tests.support.cluster.controlplane import Daemon, newest_build
+from tests.support.kubernetes.controlplane import Daemon, newest_build
 from tests.support.node.embedded_node import embedded_node
 from tests.support.node.namespace import IMAGE, RunningNode, condition
 from tests.support.node.real_cluster import real_cluster

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from benchmarks.contenders import CONTENDERS, OURS, Contender
 from benchmarks.job_lifecycle import BOUNDED_SECONDS, QUIET_SECONDS, Cpu, Measurement, Scenario, measure
-from tests.support.cluster.controlplane import running_control_plane
+from tests.support.kubernetes.controlplane import running_control_plane
 from trainwright.api.kinds import KINDS
 
 SCENARIOS = (Scenario(200, 8), Scenario(1, 1000), Scenario(2000, 1))

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 from benchmarks.processes import TRAINWRIGHT, embedded_cluster
-from tests.support.cluster.controlplane import free_ports
+from tests.support.kubernetes.controlplane import free_ports
 
 ROUNDS = 7
 WORLD_SIZE = 3

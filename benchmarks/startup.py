@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 from benchmarks.processes import embedded_cluster, resident_megabytes
-from tests.support.cluster.controlplane import running_control_plane
+from tests.support.kubernetes.controlplane import running_control_plane
 
 ROUNDS = 3
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.support.cluster.controlplane import ControlPlane, binaries, running_control_plane
+from tests.support.kubernetes.controlplane import ControlPlane, binaries, running_control_plane
 from tests.support.thoroughness import without_thorough
 from trainwright.api.crd import render_crd
 from trainwright.api.kinds import KINDS

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.cluster.controlplane import ControlPlane
+from tests.support.kubernetes.controlplane import ControlPlane
 from tests.support.objects.jobs import JobBuilder, pair, template
 from tests.support.waiting import eventually
 from trainwright.api.crd import render_crd

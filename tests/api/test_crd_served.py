@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.cluster.controlplane import ControlPlane
+from tests.support.kubernetes.controlplane import ControlPlane
 from tests.support.objects.jobs import JobBuilder, template
 from trainwright.api.kinds import KINDS, PYTORCH, Kind
 from trainwright.kube.client.async_client import Client

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.support.cluster.go_operator import go_operator_files
+from tests.support.kubernetes.go_operator import go_operator_files
 from trainwright.api.crd import render_crd
 from trainwright.api.kinds import KINDS, Kind
 from trainwright.api.schema import structural_schema

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.cluster.controlplane import binaries
 from tests.support.cluster.embedded_cluster import embedded_cluster
+from tests.support.kubernetes.controlplane import binaries
 from tests.support.waiting import eventually
 from trainwright.kube.client.async_client import Client
 from trainwright.objects import Object

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from tests.support.cluster.embedded_cluster import embedded_cluster
-from tests.support.cluster.fake_kubelet import running_kubelet
 from tests.support.harness.job_harness import submit
 from tests.support.harness.running_operator import running_operator
+from tests.support.kubernetes.fake_kubelet import running_kubelet
 from tests.support.objects.jobs import JobBuilder
 from tests.support.objects.orchestra import ORCHESTRA, Orchestra
 from tests.support.thoroughness import THOROUGH

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.cluster.controlplane import ControlPlane
 from tests.support.harness.cluster_harness import (
     ClusterHarness,
     RealClusterHarness,
     embedded_cluster_harness,
     real_cluster_harness,
 )
+from tests.support.kubernetes.controlplane import ControlPlane
 from trainwright.kube.client.async_client import Client
 
 

@@ -9,9 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.cluster.controlplane import ControlPlane
-from tests.support.cluster.go_operator import TUNED, running_go_operator
-from tests.support.cluster.podgroups import serve_pod_groups
 from tests.support.differential.case_builder import generated_cases
 from tests.support.differential.cases import Case
 from tests.support.differential.comparisons import Comparison, Divergence, Explanation
@@ -28,6 +25,9 @@ from tests.support.differential.lockstep import Side, run_in_lockstep
 from tests.support.differential.snapshots import Snapshot
 from tests.support.differential.themes import gang_themes_of, themes_of
 from tests.support.harness.running_operator import running_operator
+from tests.support.kubernetes.controlplane import ControlPlane
+from tests.support.kubernetes.go_operator import TUNED, running_go_operator
+from tests.support.kubernetes.podgroups import serve_pod_groups
 from tests.support.thoroughness import THOROUGH
 from trainwright.api.kinds import KINDS, Kind
 from trainwright.engine import Settings

@@ -13,11 +13,11 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from tests.support.cluster.controlplane import ControlPlane
-from tests.support.cluster.fake_kubelet import running_kubelet
 from tests.support.harness.cluster_harness import RealClusterHarness
 from tests.support.harness.job_harness import JobHarness, conditions_of
 from tests.support.harness.running_operator import running_operator, settled
+from tests.support.kubernetes.controlplane import ControlPlane
+from tests.support.kubernetes.fake_kubelet import running_kubelet
 from tests.support.objects.hostile import complete_spec, corrupted_specs
 from tests.support.objects.jobs import JobBuilder, pair, pair_pods, template
 from tests.support.objects.junk import of_any_kind

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from tests.support.cluster.controlplane import ControlPlane
-from tests.support.cluster.fake_kubelet import running_kubelet
-from tests.support.cluster.podgroups import serve_pod_groups
 from tests.support.engine.planning import child, decide, events, manifests
 from tests.support.harness.cluster_harness import RealClusterHarness, real_cluster_harness
 from tests.support.harness.job_harness import Event, JobHarness, owner_reference
 from tests.support.harness.running_operator import running_operator
+from tests.support.kubernetes.controlplane import ControlPlane
+from tests.support.kubernetes.fake_kubelet import running_kubelet
+from tests.support.kubernetes.podgroups import serve_pod_groups
 from tests.support.objects.jobs import JobBuilder, template
 from tests.support.waiting import eventually
 from trainwright.api.kinds import PYTORCH

@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tests.support.cluster.controlplane import ControlPlane
 from tests.support.engine.planning import child, decide, env
 from tests.support.harness.cluster_harness import RealClusterHarness
 from tests.support.harness.job_harness import JobHarness, environment, submit
+from tests.support.kubernetes.controlplane import ControlPlane
 from tests.support.objects.jobs import JobBuilder, pair, template
 from tests.support.waiting import eventually
 from trainwright.api.kinds import KINDS, PYTORCH

@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.support.cluster.controlplane import ControlPlane
 from tests.support.harness.cluster_harness import RealClusterHarness
 from tests.support.harness.job_harness import environment
+from tests.support.kubernetes.controlplane import ControlPlane
 from tests.support.objects.jobs import JobBuilder, template
 from trainwright.api.kinds.mpi import MPI
 from trainwright.objects import Object

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.support.cluster.controlplane import ControlPlane
+from tests.support.kubernetes.controlplane import ControlPlane
 from tests.support.objects.jobs import JobBuilder, pair, template
 from tests.support.waiting import eventually
 from trainwright.api.admission import review

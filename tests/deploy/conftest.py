@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.cluster.controlplane import ControlPlane, running_control_plane
 from tests.support.commands.helm import Helm
 from tests.support.commands.real_kubectl import RealKubectl
+from tests.support.kubernetes.controlplane import ControlPlane, running_control_plane
 
 
 @pytest.fixture(scope="session")

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.cluster.api_schemas import ApiSchema, versions
 from tests.support.commands.helm import VARIANTS, Helm
+from tests.support.kubernetes.api_schemas import ApiSchema, versions
 from trainwright.objects import Object
 
 

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.support.cluster.controlplane import ControlPlane
-from tests.support.cluster.go_operator import go_operator_files
 from tests.support.commands.helm import CHART, OVERLAYS, VARIANTS, Helm, Key, by_key, without_helm
 from tests.support.commands.real_kubectl import RealKubectl
+from tests.support.kubernetes.controlplane import ControlPlane
+from tests.support.kubernetes.go_operator import go_operator_files
 from tests.support.objects.jobs import JobBuilder
 from trainwright.api.kinds import KINDS
 from trainwright.objects import Object

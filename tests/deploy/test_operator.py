@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.cluster.chart_installation import Installation, installation_in
-from tests.support.cluster.controlplane import ControlPlane
-from tests.support.cluster.fake_kubelet import running_kubelet
 from tests.support.commands.helm import Helm, Key
 from tests.support.commands.real_kubectl import RealKubectl
+from tests.support.kubernetes.chart_installation import Installation, installation_in
+from tests.support.kubernetes.controlplane import ControlPlane
+from tests.support.kubernetes.fake_kubelet import running_kubelet
 from tests.support.objects.jobs import JobBuilder
 from tests.support.thoroughness import THOROUGH
 from tests.support.waiting import eventually

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.cluster.controlplane import ControlPlane
 from tests.support.commands.helm import CHART, Helm
 from tests.support.commands.real_kubectl import RealKubectl
+from tests.support.kubernetes.controlplane import ControlPlane
 from tests.support.objects.jobs import JobBuilder
 from tests.support.waiting import eventually
 from trainwright.api.kinds import KINDS

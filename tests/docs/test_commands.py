@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.cluster.controlplane import running_control_plane
 from tests.support.commands.console_blocks import Step, read_steps, run_steps, shows
 from tests.support.commands.helm import helm_binary
 from tests.support.images.builder import add_image
 from tests.support.images.registry import running_registry
+from tests.support.kubernetes.controlplane import running_control_plane
 from trainwright.cluster.datadir import DataDir
 from trainwright.cluster.images.formats import RunConfig
 from trainwright.cluster.images.registry.push import push_image

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from tests.support.cluster.controlplane import free_ports
 from tests.support.cluster.embedded_cluster import UpCommand, up_command
 from tests.support.commands.trainwright import trainwright
+from tests.support.kubernetes.controlplane import free_ports
 from tests.support.thoroughness import THOROUGH
 
 PROGRAM = Path(__file__).parents[2] / "examples" / "pytorch-digits" / "train.py"

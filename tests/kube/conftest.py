@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.support.cluster.controlplane import ControlPlane
+from tests.support.kubernetes.controlplane import ControlPlane
 from tests.support.servers.scripted_server import ScriptedServer, scripted_server
 from trainwright.kube.client.async_client import Client
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from tests.support.background import in_background
-from tests.support.cluster.controlplane import ControlPlane
+from tests.support.kubernetes.controlplane import ControlPlane
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.errors import (
     AlreadyExists,

@@ -12,10 +12,10 @@ from typing import Any
 import aiohttp
 import pytest
 
-from tests.support.cluster.controlplane import ControlPlane, free_ports
-from tests.support.cluster.fake_kubelet import running_kubelet
-from tests.support.cluster.service_accounts import account, rule
 from tests.support.harness.job_harness import submit
+from tests.support.kubernetes.controlplane import ControlPlane, free_ports
+from tests.support.kubernetes.fake_kubelet import running_kubelet
+from tests.support.kubernetes.service_accounts import account, rule
 from tests.support.objects.jobs import JobBuilder
 from tests.support.objects.manifests import webhook_configuration
 from tests.support.waiting import eventually

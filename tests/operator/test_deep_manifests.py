@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.cluster.controlplane import ControlPlane, Daemon
+from tests.support.kubernetes.controlplane import ControlPlane, Daemon
 from tests.support.objects.jobs import JobBuilder
 from tests.support.waiting import eventually
 from trainwright.api.kinds import PYTORCH

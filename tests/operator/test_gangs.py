@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from tests.support.cluster.fake_kubelet import running_kubelet
-from tests.support.cluster.podgroups import serve_pod_groups
 from tests.support.harness.job_harness import submit
 from tests.support.harness.running_operator import running_operator
+from tests.support.kubernetes.fake_kubelet import running_kubelet
+from tests.support.kubernetes.podgroups import serve_pod_groups
 from tests.support.objects.jobs import JobBuilder, pair, template
 from tests.support.waiting import eventually
 from trainwright.api.kinds import KINDS, PYTORCH

@@ -5,9 +5,9 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from tests.support.cluster.controlplane import ControlPlane
 from tests.support.harness.job_harness import JobHarness
 from tests.support.harness.running_operator import running_operator
+from tests.support.kubernetes.controlplane import ControlPlane
 from tests.support.objects import upstream
 from tests.support.objects.jobs import JobBuilder
 from tests.support.waiting import eventually

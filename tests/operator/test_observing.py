@@ -5,9 +5,9 @@ from collections import Counter
 
 import pytest
 
-from tests.support.cluster.fake_kubelet import running_kubelet
 from tests.support.harness.job_harness import submit
 from tests.support.harness.running_operator import running_operator, settled
+from tests.support.kubernetes.fake_kubelet import running_kubelet
 from tests.support.objects.jobs import JobBuilder
 from tests.support.waiting import eventually
 from trainwright.api.kinds import KINDS, MULTIKUEUE, PYTORCH, Kind

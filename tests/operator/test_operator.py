@@ -10,11 +10,11 @@ import msgspec
 import pytest
 
 from tests.support.background import in_background
-from tests.support.cluster.controlplane import ControlPlane
-from tests.support.cluster.fake_kubelet import running_kubelet
 from tests.support.engine.planning import STARTED
 from tests.support.harness.job_harness import submit
 from tests.support.harness.running_operator import running_operator, settled
+from tests.support.kubernetes.controlplane import ControlPlane
+from tests.support.kubernetes.fake_kubelet import running_kubelet
 from tests.support.objects.jobs import JobBuilder, PodBuilder, template
 from tests.support.waiting import eventually
 from trainwright.api.job import Job

@@ -11,8 +11,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.support.cluster.controlplane import ControlPlane
-from tests.support.cluster.service_accounts import account
+from tests.support.kubernetes.controlplane import ControlPlane
+from tests.support.kubernetes.service_accounts import account
 from tests.support.servers.scripted_server import answer, scripted_server
 from tests.support.waiting import eventually
 from trainwright.api.kinds import PYTORCH, Kind

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from tests.support.cluster.controlplane import free_ports
 from tests.support.cluster.embedded_apiserver import running_embedded
-from tests.support.cluster.fake_kubelet import FakeKubelet, running_kubelet
-from tests.support.cluster.podgroups import serve_pod_groups
-from tests.support.cluster.service_accounts import account, rule
 from tests.support.harness.job_harness import submit
 from tests.support.harness.running_operator import running_operator
+from tests.support.kubernetes.controlplane import free_ports
+from tests.support.kubernetes.fake_kubelet import FakeKubelet, running_kubelet
+from tests.support.kubernetes.podgroups import serve_pod_groups
+from tests.support.kubernetes.service_accounts import account, rule
 from tests.support.objects.jobs import JobBuilder, pair, pair_pods, service
 from tests.support.objects.manifests import webhook_configuration
 from tests.support.objects.orchestra import ORCHESTRA, Orchestra

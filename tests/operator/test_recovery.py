@@ -7,9 +7,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from tests.support.background import in_background
-from tests.support.cluster.fake_kubelet import FakeKubelet, running_kubelet
 from tests.support.harness.job_harness import JobHarness
 from tests.support.harness.running_operator import running_operator
+from tests.support.kubernetes.fake_kubelet import FakeKubelet, running_kubelet
 from tests.support.objects.jobs import JobBuilder, template
 from tests.support.waiting import eventually
 from trainwright.engine import Settings

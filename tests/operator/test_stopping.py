@@ -8,9 +8,9 @@ from contextlib import contextmanager
 
 import pytest
 
-from tests.support.cluster.controlplane import ControlPlane
 from tests.support.harness.job_harness import submit
 from tests.support.harness.running_operator import running_operator, settled
+from tests.support.kubernetes.controlplane import ControlPlane
 from tests.support.objects.jobs import JobBuilder
 from tests.support.waiting import eventually
 from trainwright.kube.client.async_client import Client

@@ -5,10 +5,10 @@ from collections.abc import AsyncGenerator
 
 import pytest
 
-from tests.support.cluster.controlplane import ControlPlane
-from tests.support.cluster.fake_kubelet import FakeKubelet
 from tests.support.harness.job_harness import submit
 from tests.support.harness.running_operator import running_operator
+from tests.support.kubernetes.controlplane import ControlPlane
+from tests.support.kubernetes.fake_kubelet import FakeKubelet
 from tests.support.objects.jobs import JobBuilder
 from tests.support.waiting import eventually
 from trainwright.api.kinds import PYTORCH

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.cluster.chart_installation import installation_in
-from tests.support.cluster.controlplane import ControlPlane
 from tests.support.commands.helm import CHART, Helm
 from tests.support.commands.real_kubectl import RealKubectl
+from tests.support.kubernetes.chart_installation import installation_in
+from tests.support.kubernetes.controlplane import ControlPlane
 from tests.support.waiting import eventually
 from trainwright.objects import Object
 

@@ -16,13 +16,13 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.support.cluster.controlplane import ControlPlane
 from tests.support.cluster.embedded_cluster import up_command
 from tests.support.commands.kubectl import Commands
 from tests.support.commands.real_kubectl import RealKubectl
 from tests.support.commands.trainwright import trainwright
 from tests.support.harness.cluster_harness import RealClusterHarness, real_cluster_harness
 from tests.support.harness.job_harness import environment
+from tests.support.kubernetes.controlplane import ControlPlane
 from tests.support.waiting import wait_until
 from trainwright.api.kinds.mpi import MPI
 from trainwright.api.kinds.pytorch import PYTORCH

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.cluster.controlplane import ControlPlane, free_ports
 from tests.support.commands.trainwright import command_line, trainwright
+from tests.support.kubernetes.controlplane import ControlPlane, free_ports
 from tests.support.objects.shell_jobs import shell_job, write_manifest
 
 NO_PORTS = ("--metrics-bind-address=0", "--health-probe-bind-address=0", "--webhook-server-port=0")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.cluster.controlplane import ControlPlane
+from tests.support.kubernetes.controlplane import ControlPlane
 from tests.support.objects.shell_jobs import shell_job
 from trainwright.api.kinds import PYTORCH
 from trainwright.cli.errors import CommandError

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.cluster.controllers.conftest import Arena
-from tests.support.cluster.controlplane import CONTROLLER_MANAGER_FLAGS, Daemon, binaries
+from tests.support.kubernetes.controlplane import CONTROLLER_MANAGER_FLAGS, Daemon, binaries
 from tests.support.waiting import eventually
 from trainwright.kube.client.async_client import Client
 from trainwright.objects import Object

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from aiohttp import WSMsgType, web
 
-from tests.support.cluster.controlplane import ControlPlane
+from tests.support.kubernetes.controlplane import ControlPlane
 from tests.support.servers.scripted_server import Answer, ScriptedServer, answer, cut
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.errors import ApiError, BadRequest, NotFound, ServerError, Unreachable

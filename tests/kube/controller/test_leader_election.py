@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.support.background import in_background
-from tests.support.cluster.controlplane import ControlPlane
+from tests.support.kubernetes.controlplane import ControlPlane
 from tests.support.servers.lease_server import LeaseServer, Network
 from tests.support.waiting import eventually
 from trainwright.kube.client.async_client import Client

@@ -19,7 +19,7 @@ from tests.support.chaos.assertions import (
 from tests.support.chaos.operator_process import OperatorProcess
 from tests.support.chaos.pod_invariants import PodInvariants, checking_invariants
 from tests.support.chaos.scripted_jobs import ScriptedKubelet, scripted_jobs
-from tests.support.cluster.controlplane import ControlPlane
+from tests.support.kubernetes.controlplane import ControlPlane
 from tests.support.thoroughness import THOROUGH
 from trainwright.kube.client.async_client import Client
 

@@ -15,8 +15,8 @@ from tests.support.chaos.assertions import all_succeeded, assert_no_traceback, a
 from tests.support.chaos.operator_process import OperatorProcess
 from tests.support.chaos.pod_invariants import PodInvariants, checking_invariants
 from tests.support.chaos.scripted_jobs import ScriptedKubelet, scripted_jobs
-from tests.support.cluster.audit_log import Write, writes
-from tests.support.cluster.controlplane import ControlPlane, running_control_plane
+from tests.support.kubernetes.audit_log import Write, writes
+from tests.support.kubernetes.controlplane import ControlPlane, running_control_plane
 from tests.support.thoroughness import THOROUGH
 from tests.support.waiting import eventually
 from trainwright.api.crd import render_crd

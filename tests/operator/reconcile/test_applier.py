@@ -7,8 +7,8 @@ from datetime import datetime
 
 import pytest
 
-from tests.support.cluster.controlplane import ControlPlane
 from tests.support.engine.planning import decide
+from tests.support.kubernetes.controlplane import ControlPlane
 from tests.support.objects.jobs import JobBuilder
 from tests.support.servers.scripted_server import answer, scripted_server
 from trainwright.api.kinds import KINDS, PYTORCH, Kind

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from tests.support.cluster.embedded_apiserver import RecordedLogs, running_embedded
-from tests.support.cluster.fake_kubelet import FakeKubelet, running_kubelet
 from tests.support.harness.job_harness import JobHarness
 from tests.support.harness.running_operator import running_operator
+from tests.support.kubernetes.fake_kubelet import FakeKubelet, running_kubelet
 from tests.support.objects.jobs import JobBuilder
 from tests.support.waiting import eventually
 from trainwright.api.kinds import KINDS

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.cluster.controlplane import ControlPlane
 from tests.support.harness.job_harness import submit
+from tests.support.kubernetes.controlplane import ControlPlane
 from tests.support.objects.jobs import JobBuilder, template
 from tests.support.servers.scripted_server import answer, scripted_server
 from trainwright.api.kinds import KINDS, PYTORCH

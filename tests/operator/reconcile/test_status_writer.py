@@ -11,10 +11,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.support.cluster.controlplane import ControlPlane
-from tests.support.cluster.fake_kubelet import running_kubelet
 from tests.support.harness.job_harness import submit
 from tests.support.harness.running_operator import running_operator, settled
+from tests.support.kubernetes.controlplane import ControlPlane
+from tests.support.kubernetes.fake_kubelet import running_kubelet
 from tests.support.objects.jobs import JobBuilder
 from tests.support.servers.scripted_server import ScriptedServer, answer, cut, scripted_server
 from tests.support.waiting import eventually, wait_until

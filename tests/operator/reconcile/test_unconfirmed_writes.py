@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from tests.support.cluster.controlplane import ControlPlane
 from tests.support.harness.job_harness import submit
+from tests.support.kubernetes.controlplane import ControlPlane
 from tests.support.objects.jobs import JobBuilder
 from trainwright.api.kinds import KINDS, PYTORCH, Kind
 from trainwright.engine import JobEvent, Plan, Transition

@@ -15,10 +15,10 @@ import pytest
 import yaml
 
 from tests.support.background import in_background
-from tests.support.cluster.controlplane import ControlPlane, free_ports
-from tests.support.cluster.go_operator import go_operator_files
-from tests.support.cluster.service_accounts import account, rule
 from tests.support.harness.job_harness import submit
+from tests.support.kubernetes.controlplane import ControlPlane, free_ports
+from tests.support.kubernetes.go_operator import go_operator_files
+from tests.support.kubernetes.service_accounts import account, rule
 from tests.support.objects.jobs import JobBuilder, pair
 from tests.support.waiting import eventually
 from trainwright.api.kinds import KINDS

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.support.cluster.embedded_apiserver import running_embedded
-from tests.support.cluster.service_accounts import account, rule
+from tests.support.kubernetes.service_accounts import account, rule
 from trainwright.engine import Settings
 from trainwright.kube.client.async_client import Client
 from trainwright.objects.resources import NODES

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.support.cluster.service_accounts import account, rule
+from tests.support.kubernetes.service_accounts import account, rule
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.errors import Unreachable
 from trainwright.kube.client.requests import Request

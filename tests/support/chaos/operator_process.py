@@ -8,7 +8,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Self
 
-from tests.support.cluster.controlplane import Daemon, held_port
+from tests.support.kubernetes.controlplane import Daemon, held_port
 
 
 class OperatorProcess(Daemon):

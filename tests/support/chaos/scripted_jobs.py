@@ -13,8 +13,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from tests.support.chaos.extra_objects import bystanders
-from tests.support.cluster.fake_kubelet import FakeKubelet
 from tests.support.harness.job_harness import submit
+from tests.support.kubernetes.fake_kubelet import FakeKubelet
 from tests.support.objects.jobs import JobBuilder
 from trainwright.api.kinds import PYTORCH, Kind
 from trainwright.api.kinds.mpi import MPI

@@ -5,7 +5,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from tests.support.cluster.controlplane import ControlPlane
+from tests.support.kubernetes.controlplane import ControlPlane
 from trainwright.objects import Object
 
 _SECONDS = 60

@@ -8,7 +8,6 @@ import itertools
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 
-from tests.support.cluster.fake_kubelet import FakeKubelet
 from tests.support.differential.cases import (
     Action,
     Admit,
@@ -26,6 +25,7 @@ from tests.support.differential.cases import (
     Unschedulable,
 )
 from tests.support.differential.snapshots import EXTRAS, Snapshot, snapshots
+from tests.support.kubernetes.fake_kubelet import FakeKubelet
 from tests.support.objects.jobs import JobBuilder
 from tests.support.waiting import eventually
 from trainwright.api.kinds import Kind

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.cluster.embedded_cluster import embedded_cluster
-from tests.support.cluster.fake_kubelet import FakeKubelet, running_kubelet
 from tests.support.harness.job_harness import JobHarness
 from tests.support.harness.running_operator import running_operator, settled
+from tests.support.kubernetes.fake_kubelet import FakeKubelet, running_kubelet
 from tests.support.objects.jobs import JobBuilder
 from trainwright.api.kinds import KINDS
 from trainwright.cli.up.up_process import operator_settings

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.support.cluster.controlplane import Daemon
+from tests.support.kubernetes.controlplane import Daemon
 from tests.support.waiting import wait_until
 
 

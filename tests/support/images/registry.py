@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 from cryptography.x509.oid import NameOID
 
-from tests.support.cluster.controlplane import Daemon, held_ports, newest_build
+from tests.support.kubernetes.controlplane import Daemon, held_ports, newest_build
 from tests.support.waiting import wait_until
 
 USER, PASSWORD = "alice", "wonderland"

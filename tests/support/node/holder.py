@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.support.cluster.controlplane import Daemon
+from tests.support.kubernetes.controlplane import Daemon
 
 _SECONDS = 20.0
 _CLONE_NEWNET = 0x40000000

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.support.cluster.controlplane import binaries
+from tests.support.kubernetes.controlplane import binaries
 from tests.support.waiting import eventually
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.errors import AlreadyExists, NotFound

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import aiohttp
 
-from tests.support.cluster.controlplane import (
+from tests.support.kubernetes.controlplane import (
     START_SECONDS,
     Daemon,
     binaries,

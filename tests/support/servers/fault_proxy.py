@@ -17,7 +17,7 @@ import msgspec
 import yarl
 from aiohttp import web
 
-from tests.support.cluster.controlplane import held_port
+from tests.support.kubernetes.controlplane import held_port
 from tests.support.servers.accepted_connections import wait_for_accepted
 from tests.support.servers.faults import LOST, STATUS_CODES, STREAM, Choice, Fault, FaultScript, status_of
 from trainwright.cluster.pki import server_context

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from tests.support.cluster.controlplane import ControlPlane
 from tests.support.cluster.embedded_cluster import UpCommand, up_command
+from tests.support.kubernetes.controlplane import ControlPlane
 from trainwright.api.kinds import KINDS
 from trainwright.cli.main import cli
 from trainwright.kube.client.sync_client import SyncClient

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from tests.support.cluster.controlplane import ROOT, ControlPlane
+from tests.support.kubernetes.controlplane import ROOT, ControlPlane
 from trainwright.cluster.apiserver.access.bootstrap_policy import default_policy, with_missing_policy
 
 

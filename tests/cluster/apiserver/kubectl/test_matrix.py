@@ -18,10 +18,10 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.support.cluster.controlplane import ControlPlane
 from tests.support.cluster.embedded_apiserver import running_embedded
 from tests.support.cluster.embedded_cluster import embedded_cluster
 from tests.support.cluster.raw_api import raw_api
+from tests.support.kubernetes.controlplane import ControlPlane
 from trainwright.kube.client.kubeconfig import ClusterConfig, merge_into_kubeconfig
 
 pytestmark = pytest.mark.apiserver

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from tests.support.cluster.controlplane import free_ports
 from tests.support.images.faulty_registry import (
     Fault,
     FaultyRegistry,
@@ -17,6 +16,7 @@ from tests.support.images.faulty_registry import (
     refuse,
     send,
 )
+from tests.support.kubernetes.controlplane import free_ports
 from trainwright.cluster.images.formats import DOCKER_LIST, Descriptor, FormatError, Index, Platform, digest_of
 from trainwright.cluster.images.reference import ImageReference
 from trainwright.cluster.images.registry.errors import (

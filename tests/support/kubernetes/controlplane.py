@@ -1,7 +1,7 @@
 """A real Kubernetes control plane on loopback: etcd, kube-apiserver and the controllers that a job's life needs.
 
 Garbage collection, namespaces, service accounts and aggregated roles are those of the real controller-manager; there is
-no node, see `tests.support.cluster.fake_kubelet`. Binaries come from `make kubernetes`.
+no node, see `tests.support.kubernetes.fake_kubelet`. Binaries come from `make kubernetes`.
 """
 
 import ctypes

@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.support.cluster.controlplane import ControlPlane, Daemon, held_ports
+from tests.support.kubernetes.controlplane import ControlPlane, Daemon, held_ports
 from trainwright.cluster.pki import server_context
 from trainwright.kube.client.errors import AlreadyExists
 from trainwright.kube.client.sync_client import SyncClient

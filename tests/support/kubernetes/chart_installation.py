@@ -11,9 +11,9 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.support.cluster.controlplane import ControlPlane, Daemon, held_ports
 from tests.support.commands.helm import CHART, Helm
 from tests.support.commands.real_kubectl import RealKubectl
+from tests.support.kubernetes.controlplane import ControlPlane, Daemon, held_ports
 from tests.support.waiting import eventually
 from trainwright.api.kinds import KINDS
 from trainwright.kube.client.kubeconfig import merge_into_kubeconfig
