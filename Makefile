@@ -53,7 +53,7 @@ bench: setup kubernetes ## Print speed and memory as ratios to peers that are me
 	@.venv/bin/python -m benchmarks
 
 bench-regression: setup kubernetes ## Compare the operator with an earlier revision of it, BASE=REV (CASES=200x8 ROUNDS=1 for less, ARGS=--together on a busy machine)
-	@.venv/bin/python -m benchmarks.operator_regression --base "$(or $(BASE),$(error BASE is missing: the revision to compare with, such as BASE=main))" \
+	@.venv/bin/python -m benchmarks.operator.regression --base "$(or $(BASE),$(error BASE is missing: the revision to compare with, such as BASE=main))" \
 	  $(if $(CASES),--scenario $(CASES)) $(if $(ROUNDS),--rounds $(ROUNDS)) $(ARGS)
 
 kubernetes: ## Build the real kube-apiserver, etcd, kubectl, Helm, a registry and the Go training-operator once, for tests and benchmarks

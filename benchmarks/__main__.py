@@ -9,10 +9,10 @@ from benchmarks import (
     follow_logs,
     images,
     node,
-    operator_throughput,
     rank_start,
     startup,
 )
+from benchmarks.operator import throughput
 
 BENCHMARKS = {
     "startup": startup.main,
@@ -23,7 +23,7 @@ BENCHMARKS = {
     "follow-logs": follow_logs.main,
     "node": node.main,
     "images": images.main,
-    "operator": operator_throughput.main,
+    "operator": throughput.main,
 }
 
 

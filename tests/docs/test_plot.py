@@ -4,7 +4,8 @@ from types import ModuleType
 
 import pytest
 
-from benchmarks import node_scaling, operator_scaling
+from benchmarks import node_scaling
+from benchmarks.operator import scaling as operator_scaling
 
 
 @pytest.mark.parametrize("benchmark", [operator_scaling, node_scaling])

@@ -6,8 +6,8 @@
 import sys
 from collections.abc import Callable, Sequence
 
-from benchmarks.contenders import OURS, Contender, earlier
-from benchmarks.operator_throughput import CPU_PER_POD, MEMORY, RATE, WRITES, Medians, compare, scenario_parser
+from benchmarks.operator.contenders import OURS, Contender, earlier
+from benchmarks.operator.throughput import CPU_PER_POD, MEMORY, RATE, WRITES, Medians, compare, scenario_parser
 
 ROUNDS = 5
 
@@ -21,7 +21,7 @@ LIMITS: dict[str, tuple[str, Callable[[float], bool]]] = {
 
 
 def main(arguments: Sequence[str] = ()) -> None:
-    parser = scenario_parser("benchmarks.operator_regression", __doc__ or "", rounds=ROUNDS)
+    parser = scenario_parser("benchmarks.operator.regression", __doc__ or "", rounds=ROUNDS)
     parser.add_argument("--base", required=True, metavar="REV", help="the revision to compare with, such as a hash")
     options = parser.parse_args(arguments)
     base = earlier(options.base)

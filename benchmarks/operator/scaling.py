@@ -1,6 +1,6 @@
 """The cost per pod at 1,000, 5,000 and 10,000 pods as a plot: our operator and the tuned Go operator.
 
-`python -m benchmarks.operator_scaling` takes a quarter of an hour on two cores and writes figures and plot into
+`python -m benchmarks.operator.scaling` takes a quarter of an hour on two cores and writes figures and plot into
 docs/reference after each size. With `--draw` it only redraws the plot from the existing figures.
 """
 
@@ -10,12 +10,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
-from benchmarks.contenders import OURS, TUNED_PEER, Contender
-from benchmarks.job_lifecycle import Scenario
-from benchmarks.operator_throughput import run_once
+from benchmarks.operator.contenders import OURS, TUNED_PEER, Contender
+from benchmarks.operator.job_lifecycle import Scenario
+from benchmarks.operator.throughput import run_once
 from benchmarks.plot import draw
 
-FIGURES = Path(__file__).parents[1] / "docs" / "reference" / "operator-scaling.csv"
+FIGURES = Path(__file__).parents[2] / "docs" / "reference" / "operator-scaling.csv"
 PLOT = FIGURES.with_suffix(".svg")
 
 REPLICAS = 8
@@ -41,7 +41,7 @@ _PANELS = (
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.operator_scaling", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.operator.scaling", description=__doc__)
     parser.add_argument("--draw", action="store_true", help="only redraw the plot from the existing figures")
     if parser.parse_args().draw:
         PLOT.write_text(plot(read_figures()))

@@ -2,9 +2,9 @@
 
 import pytest
 
-from benchmarks.contenders import OURS, Contender
-from benchmarks.operator_regression import beyond_limits
-from benchmarks.operator_throughput import CPU_PER_POD, MEMORY, RATE, WRITES
+from benchmarks.operator.contenders import OURS, Contender
+from benchmarks.operator.regression import beyond_limits
+from benchmarks.operator.throughput import CPU_PER_POD, MEMORY, RATE, WRITES
 
 BASE = Contender("base", "base", OURS.start)
 WITHIN = {CPU_PER_POD: 1.05, WRITES: 1.05, RATE: 0.90, MEMORY: 1.004}

@@ -1,6 +1,6 @@
 """The cost of jobs on a real API server: our operator and the Go training-operator, each on a fresh control plane.
 
-`python -m benchmarks.operator_throughput --help` shows how to run one contender or one size alone.
+`python -m benchmarks.operator.throughput --help` shows how to run one contender or one size alone.
 """
 
 import argparse
@@ -15,8 +15,8 @@ from dataclasses import replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from benchmarks.contenders import CONTENDERS, OURS, Contender
-from benchmarks.job_lifecycle import BOUNDED_SECONDS, QUIET_SECONDS, Cpu, Measurement, Scenario, measure
+from benchmarks.operator.contenders import CONTENDERS, OURS, Contender
+from benchmarks.operator.job_lifecycle import BOUNDED_SECONDS, QUIET_SECONDS, Cpu, Measurement, Scenario, measure
 from tests.support.kubernetes.controlplane import running_control_plane
 from trainwright.api.kinds import KINDS
 
@@ -34,7 +34,7 @@ Medians = dict[str, dict[Contender, float | None]]
 
 
 def main(arguments: Sequence[str] = ()) -> None:
-    parser = scenario_parser("benchmarks.operator_throughput", __doc__ or "", rounds=ROUNDS)
+    parser = scenario_parser("benchmarks.operator.throughput", __doc__ or "", rounds=ROUNDS)
     names = [contender.name for contender in CONTENDERS]
     parser.add_argument("--contender", nargs="+", choices=names, default=names, help="contenders (default: all)")
     parser.add_argument("--kind", nargs="+", choices=KINDS, default=["PyTorchJob"], help="kinds (default: PyTorchJob)")

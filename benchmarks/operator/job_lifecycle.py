@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TypeVar
 
-from benchmarks.apiserver_requests import writes_so_far
-from benchmarks.job_watcher import JobWatcher
 from benchmarks.namespace import NAMESPACE, create_namespace
+from benchmarks.operator.apiserver_requests import writes_so_far
+from benchmarks.operator.job_watcher import JobWatcher
 from benchmarks.processes import cpu_seconds, peak_megabytes
 from tests.support.kubernetes.controlplane import ControlPlane, Daemon
 from trainwright.api.kinds import PYTORCH, Kind

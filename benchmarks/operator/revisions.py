@@ -9,7 +9,7 @@ import tarfile
 from io import BytesIO
 from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 
 def commit_of(revision: str) -> str:

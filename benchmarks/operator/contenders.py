@@ -9,8 +9,8 @@ from pathlib import Path
 
 import yaml
 
+from benchmarks.operator.revisions import commit_of, trainwright_at
 from benchmarks.processes import TRAINWRIGHT
-from benchmarks.revisions import commit_of, trainwright_at
 from tests.support.kubernetes.controlplane import ControlPlane, Daemon, free_ports
 from tests.support.kubernetes.go_operator import TUNED, running_go_operator
 from trainwright.api.crd import render_crd
