@@ -152,3 +152,31 @@ def test_a_dockerfile_on_standard_input_needs_no_context(run: Run) -> None:
 
     printed = run("build", "-", stdin="FROM scratch\nCOPY mnist.py /\n", code=1)
     assert "Dockerfile:2:1: COPY mnist.py /: file not found in build context" in printed
+
+
+def test_secrets_are_files_or_variables(run: Run, context: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOKEN", "from the environment")
+    monkeypatch.chdir(context)
+    dockerfile = (
+        "FROM 127.0.0.1:1/nothing\nRUN --mount=type=secret,id=TOKEN --mount=type=secret,id=b "
+        "--mount=type=secret,id=c,env=C cat /run/secrets/TOKEN /run/secrets/b; echo $C\n"
+    )
+    secrets = ("--secret", "id=TOKEN", "--secret", "id=b,src=mnist.py", "--secret", "type=env,id=c,src=TOKEN")
+
+    printed = run("build", "-f", "-", "--python", sys.executable, *secrets, context, stdin=dockerfile)
+
+    assert "\nfrom the environmentprint('mnist')\nfrom the environment\n" in printed
+
+
+@pytest.mark.parametrize(
+    ("secret", "message"),
+    [
+        ("src=x", "it must be id=NAME,src=FILE or id=NAME,env=VARIABLE"),
+        ("id=x,env=NOT_SET", "the variable NOT_SET is not set"),
+        ("id=x,src=missing", "cannot read missing: No such file or directory"),
+    ],
+)
+def test_a_secret_that_cannot_be_read_is_one_line(run: Run, context: Path, secret: str, message: str) -> None:
+    printed = run("build", "--secret", secret, context, code=1)
+
+    assert printed == f"Error: --secret {secret!r}: {message}\n"

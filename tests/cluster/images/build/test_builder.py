@@ -384,26 +384,6 @@ def test_a_full_disk_is_named_and_leaves_nothing(build: Build, tmp_path: Path) -
         assert list(store.layers.iterdir()) == []
 
 
-def test_mounts_of_run_leave_nothing_in_the_image(build: Build) -> None:
-    build.write("data", "from context")
-    cache = f"--mount=type=cache,id={build.context},target=/cache"
-
-    image = build(
-        f"""FROM {BASE} AS other
-RUN echo tool > /tool
-FROM {BASE}
-RUN {cache} echo kept > /cache/file
-RUN {cache} --mount=target=/ctx --mount=from=other,source=/tool,target=/t/tool --mount=type=tmpfs,target=/mem \\
-    cat /cache/file /ctx/data /t/tool && touch /mem/x && ! touch /ctx/new
-"""
-    )
-
-    assert "kept\nfrom contexttool\n" in build.output
-    for path in ("/cache/file", "/ctx/data", "/t", "/mem/x"):
-        with pytest.raises(FileNotFoundError):
-            build.file(image, path)
-
-
 def test_a_build_sees_neither_this_machine_nor_its_processes(build: Build, tmp_path: Path) -> None:
     marker = tmp_path / "on-the-host"
     marker.write_text("x")

@@ -23,6 +23,8 @@ from trainwright.cluster.images.registry.errors import RegistryError, Unreachabl
 from trainwright.cluster.images.store import Image, ImageStore
 
 _CONNECT_SECONDS = 5.0
+_LARGEST_SECRET = 500_000
+"""As in BuildKit."""
 _SECRETS = (
     *(".kube", ".docker", ".ssh", ".gnupg", ".aws", ".azure", ".kaggle", ".config/gcloud", ".config/gh"),
     *(".netrc", ".pypirc", ".git-credentials", ".cache/huggingface/token"),
@@ -43,6 +45,13 @@ _PASSED_ON = ("PIP_", "UV_", "SSL_CERT_", "REQUESTS_CA_BUNDLE", "http_proxy", "h
 )
 @click.option("-t", "--tag", "tags", multiple=True, metavar="NAME[:TAG]", help="A name of the image; can be repeated.")
 @click.option("--build-arg", "build_args", multiple=True, metavar="NAME[=VALUE]", help="The value of an ARG.")
+@click.option(
+    "--secret",
+    "secrets",
+    multiple=True,
+    metavar="id=NAME,src=FILE|env=VAR",
+    help="A secret for RUN --mount=type=secret,id=NAME; it is no part of the image.",
+)
 @click.option("--label", "labels", multiple=True, metavar="NAME[=VALUE]", help="A label of the image.")
 @click.option("--target", default="", metavar="STAGE", help="Build up to this stage.")
 @click.option("--platform", metavar="OS/ARCH", help="The platform of the image (default: that of this machine).")
@@ -81,6 +90,7 @@ def build_command(
     dockerfile: str | None,
     tags: tuple[str, ...],
     build_args: tuple[str, ...],
+    secrets: tuple[str, ...],
     labels: tuple[str, ...],
     target: str,
     platform: str | None,
@@ -118,6 +128,7 @@ def build_command(
             context=source.context,
             tags=[_tag(tag) for tag in tags],
             build_args=dict(_build_arg(text, os.environ) for text in build_args),
+            secrets=dict(_secret(text, os.environ) for text in secrets),
             labels={name: value for name, _, value in (text.partition("=") for text in labels)},
             target=target,
             platform=wanted,
@@ -190,6 +201,28 @@ def _build_arg(text: str, environment: Mapping[str, str]) -> tuple[str, str]:
     if not name:
         raise CommandError(f"--build-arg {text!r}: it must be NAME=VALUE, or NAME for that of the environment")
     return name, value if has_value else environment.get(name, "")
+
+
+def _secret(text: str, environment: Mapping[str, str]) -> tuple[str, bytes]:
+    """As Docker: without `src` and `env`, the id names a variable or a file."""
+    fields = dict(part.partition("=")[::2] for part in text.split(","))
+    name, kind, variable = fields.pop("id", ""), fields.pop("type", "file"), fields.pop("env", "")
+    path = fields.pop("src", "") or fields.pop("source", "")
+    if not name or fields or kind not in {"file", "env"}:
+        raise CommandError(f"--secret {text!r}: it must be id=NAME,src=FILE or id=NAME,env=VARIABLE")
+    if not variable and (kind == "env" or not path):
+        variable = (path or name) if kind == "env" or name in environment else ""
+    if variable:
+        if variable not in environment:
+            raise CommandError(f"--secret {text!r}: the variable {variable} is not set")
+        return name, os.fsencode(environment[variable])
+    try:
+        content = Path(path or name).expanduser().read_bytes()
+    except OSError as error:
+        raise CommandError(f"--secret {text!r}: cannot read {path or name}: {error.strerror}") from error
+    if len(content) > _LARGEST_SECRET:
+        raise CommandError(f"--secret {text!r}: {path or name} is larger than {_LARGEST_SECRET // 1000} kB")
+    return name, content
 
 
 def _hidden(store: ImageStore, data_dir: Path | None) -> list[str]:

@@ -17,8 +17,9 @@ from trainwright.cluster.images.build.files.context import Context, copy_job
 from trainwright.cluster.images.build.host_python import HostPython, python_files, write_files
 from trainwright.cluster.images.build.options import BuildOptions
 from trainwright.cluster.images.build.progress import Progress, container_id
+from trainwright.cluster.images.build.run_mounts import RunMount
 from trainwright.cluster.images.build.state import BuildState
-from trainwright.cluster.images.build.steps import RunMount, Steps, command_of
+from trainwright.cluster.images.build.steps import Steps, command_of
 from trainwright.cluster.images.dockerfile.errors import ExpansionError
 from trainwright.cluster.images.dockerfile.ignore import PatternError
 from trainwright.cluster.images.dockerfile.instructions import (
@@ -28,6 +29,7 @@ from trainwright.cluster.images.dockerfile.instructions import (
     From,
     Ignored,
     Instruction,
+    Mount,
     Pairs,
     Run,
     Stage,
@@ -296,7 +298,7 @@ class Builder:
         declared = [f"{name}={value}" for name, value in sorted(state.arguments.items())]
         prefix = "".join(f"{text} " for text in ([f"|{len(declared)}", *declared] if declared else []))
         created_by = prefix + (script or " ".join(argv))
-        mounts = [(one.type, one.target, one.source, self._origin_key(one.origin, stage)) for one in run.mounts]
+        mounts = [(one.type, one.target, one.source, self._mount_key(one, stage)) for one in run.mounts]
         key = cache_key(state.key, "RUN", argv, script, declared, mounts, run.network)
         if self._restore(state, key):
             self._progress.using_cache()
@@ -315,9 +317,14 @@ class Builder:
     def _mounts(self, state: BuildState, run: Run, stage: Stage) -> list[RunMount]:
         found = []
         for one in run.mounts:
-            target = absolute_path(state.config.config, expand(one.target, self._variables(state)) or "/run/secrets")
+            target = expand(one.target, self._variables(state))
+            if one.type == "secret" and not target and not one.variable:
+                target = f"/run/secrets/{one.id}"
+            path = absolute_path(state.config.config, target).rstrip("/") if target else ""
             origin = self._origin(one.origin, stage) if one.origin else None
-            found.append(self._steps.mount(one, target.rstrip("/"), origin))
+            found.append(self._steps.mount(one, path, self._context.tree, origin))
+            if one.type == "ssh":
+                self._progress.warning("--mount=type=ssh is absent: builds here get no SSH agent")
         return found
 
     def _failure(self, state: BuildState, run: Run, command: str, status: int) -> str:
@@ -372,8 +379,11 @@ class Builder:
         earlier = _earlier_stage(self._plan.dockerfile, name, stage)
         return self._states[earlier.index] if earlier is not None else self._plan.images[name]
 
-    def _origin_key(self, name: str, stage: Stage) -> str:
-        return self._origin(name, stage).key if name else ""
+    def _mount_key(self, mount: Mount, stage: Stage) -> str:
+        """What the command sees there; caches and secrets do not count."""
+        if mount.origin:
+            return self._origin(mount.origin, stage).key
+        return self._context.digest(mount.source) if mount.type == "bind" else ""
 
     # Cache
 

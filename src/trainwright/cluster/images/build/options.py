@@ -27,6 +27,8 @@ class BuildOptions:
     context: Path
     tags: Sequence[ImageReference] = ()
     build_args: Mapping[str, str] = field(default_factory=dict)
+    secrets: Mapping[str, bytes] = field(default_factory=dict, repr=False)
+    """What `RUN --mount=type=secret` shows, by id. They are in memory alone, and no part of image or cache."""
     labels: Mapping[str, str] = field(default_factory=dict)
     """Of the image, beside those of the Dockerfile."""
     target: str = ""

@@ -3,14 +3,12 @@
 Called as the root of containers (`layers.namespace`), with a lease of the store.
 """
 
-import errno
-import hashlib
 import os
 import re
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from trainwright.cluster.images.blobs import disk_error, is_full
@@ -22,17 +20,17 @@ from trainwright.cluster.images.build.files.copying import Attributes, Copier, C
 from trainwright.cluster.images.build.files.layer_files import gather_layer
 from trainwright.cluster.images.build.files.tree import Tree, TreeFile
 from trainwright.cluster.images.build.options import BuildOptions
+from trainwright.cluster.images.build.run_mounts import RunMount, cache_tree, mount_layers
 from trainwright.cluster.images.build.state import BuildState
 from trainwright.cluster.images.dockerfile.ignore import PatternError
 from trainwright.cluster.images.dockerfile.instructions import Mount, Run
 from trainwright.cluster.images.formats import Descriptor
 from trainwright.cluster.images.layers.built import BuiltLayers
-from trainwright.cluster.images.layers.image_root import Bind, in_user_namespace, run_in_image_root
+from trainwright.cluster.images.layers.image_root import Bind, run_in_image_root
 from trainwright.cluster.images.layers.namespace import remove_tree
 from trainwright.cluster.images.layers.unpack import LayerError
 from trainwright.cluster.images.layers.unpacked import UnpackedLayers
 from trainwright.cluster.images.store import ImageStore
-from trainwright.cluster.linux.mounts import NODEV, NOSUID, RDONLY, mount
 from trainwright.cluster.linux.privileges import CONTAINER_CAPABILITIES, restrict_process
 
 _NETWORK_FILES = ("/etc/hosts", "/etc/resolv.conf")
@@ -105,7 +103,7 @@ class Steps:
         layers = self._directories(origin)
 
         def show_origin(scratch: str) -> list[Bind]:
-            return [Bind(_mount_layers(layers, scratch), _ORIGIN)]
+            return [Bind(mount_layers(layers, scratch), _ORIGIN)]
 
         return self._change(state, copy_files, show_origin)
 
@@ -175,12 +173,14 @@ class Steps:
         run: Run,
         arguments: Mapping[str, str],
         container: str,
-        mounts: Sequence["RunMount"] = (),
+        mounts: Sequence[RunMount] = (),
     ) -> tuple[int, Descriptor | None]:
         """Exit code of the command, and what it wrote if that is 0."""
         config = state.config.config
         inherited = self._options.environment if state.uses_host_files else {}
         variables = {"PATH": DEFAULT_PATH, "HOSTNAME": container, **inherited, **arguments, **environment(config)}
+        for one in mounts:
+            variables |= one.variables
         argv, script = command_of(run, shell_of(config))
         # The machine's /root is closed to an ordinary user, who is root here.
         home = str(Path.home()) if state.uses_host_files else "/root"
@@ -194,7 +194,7 @@ class Steps:
                         os.makedirs(home, exist_ok=True)  # one in /tmp, where builds have their own files
                 account = find_account(config.user) if config.user else Account(0, 0, home=home)
                 _execute(argv, script, variables, account, config.working_dir or "/", self._output)
-            except (BuildError, OSError) as error:
+            except (BuildError, OSError, ValueError) as error:  # a zero byte in a variable
                 os.write(self._output, f"{error}\n".encode())
             os._exit(_NOT_EXECUTABLE)
 
@@ -204,24 +204,29 @@ class Steps:
             )
             if status:
                 return status, None
-            return 0, self._gather(state, scratch, [one.target for one in mounts])
+            return 0, self._gather(state, scratch, [one.target for one in mounts if one.target])
 
-    def mount(self, mount: Mount, target: str, origin: BuildState | None) -> "RunMount":
+    def mount(self, what: Mount, target: str, context: Tree, origin: BuildState | None) -> RunMount:
         """A mount of RUN; `origin` is the image of `from=`."""
-        if mount.type == "cache":
-            name = hashlib.sha256((mount.id or target).encode()).hexdigest()[:32]
-            cache = self._store.directory / "cache-mounts" / name
-            cache.mkdir(parents=True, exist_ok=True)
-            return RunMount(mount, target, directory=str(cache))
-        if mount.type == "bind":
-            if not mount.read_only:
-                raise BuildError("--mount=type=bind,rw is not supported: copy the files to write to them")
-            if origin is not None:
-                return RunMount(mount, target, layers=self._directories(origin))
-            return RunMount(mount, target, directory=str(self._options.context))
-        if mount.type in {"secret", "ssh"} and mount.required:
-            raise BuildError(f"--mount=type={mount.type} is required, and builds here have none")
-        return RunMount(mount, target)
+        match what.type:
+            case "cache":
+                return RunMount(what, target, cache_tree(self._store.directory / "cache-mounts", what, target))
+            case "bind" if origin is not None:
+                return RunMount(what, target, layers=self._directories(origin))
+            case "bind":
+                # By its path: a directory of another mount namespace cannot be mounted.
+                return RunMount(what, target, replace(context, root=str(self._options.context)))
+            case "secret":
+                name = what.id or os.path.basename(target)
+                if what.required and name not in self._options.secrets:
+                    raise BuildError(f"secret {name}: not found; give it to the build with --secret id={name},src=FILE")
+                return RunMount(what, target, secret=self._options.secrets.get(name))
+            case "ssh" if what.required:
+                raise BuildError(
+                    "--mount=type=ssh: builds get no SSH agent; fetch the files before and COPY them, or use a token "
+                    "with --mount=type=secret"
+                )
+        return RunMount(what, target)
 
     def _run(
         self,
@@ -275,50 +280,6 @@ class Steps:
             yield scratch
         finally:
             remove_tree(Path(scratch))
-
-
-@dataclass(frozen=True, slots=True)
-class RunMount:
-    """A mount of RUN."""
-
-    what: Mount
-    target: str
-    directory: str = ""
-    """Of a cache or the context."""
-    layers: Sequence[str] | None = None
-    """Of the image in which the source is."""
-
-    def binds(self, scratch: str) -> list[Bind]:
-        if not self.directory and self.layers is None:
-            return []
-        tree = Tree(self.directory or _mount_layers(self.layers or [], scratch))
-        source = tree.absolute(tree.resolve(self.what.source))
-        if not os.path.lexists(source):
-            raise FileNotFoundError(errno.ENOENT, f"--mount: {self.what.source} does not exist", source)
-        return [Bind(source, self.target, read_only=self.what.read_only)]
-
-    def mount_memory(self) -> None:
-        """Inside the root directory of the image."""
-        if self.what.type == "tmpfs":
-            make_directories(self.target, None)
-            mount("tmpfs", self.target, "tmpfs", NOSUID | NODEV)
-
-
-def _mount_layers(layers: Sequence[str], scratch: str) -> str:
-    """In a mount namespace that ends with the step: where the files of layers are seen, the topmost first."""
-    if len(layers) == 1:
-        return layers[0]
-    place = tempfile.mkdtemp(dir=scratch)
-    if not layers:
-        return place
-    # Links with short names: the options of a mount are one page at most.
-    names = tempfile.mkdtemp(dir=scratch)
-    for number, layer in enumerate(layers):
-        os.symlink(layer, f"{names}/{number}")
-    lower = ":".join(f"{names}/{number}" for number in range(len(layers)))
-    options = f"lowerdir={lower}" + (",userxattr" if in_user_namespace() else "")
-    mount("overlay", place, "overlay", NODEV | RDONLY, options)
-    return place
 
 
 def command_of(run: Run, shell: tuple[str, ...]) -> tuple[list[str], str]:

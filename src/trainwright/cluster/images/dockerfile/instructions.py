@@ -49,7 +49,13 @@ class Mount:
     id: str = ""
     read_only: bool = True
     required: bool = False
-    mode: str = ""
+    mode: int | None = None
+    user: int = 0
+    group: int = 0
+    size: str = ""
+    """Of a tmpfs, as mount(8) reads it."""
+    variable: str = ""
+    """The variable that has a secret."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

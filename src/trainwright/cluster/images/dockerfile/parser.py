@@ -271,21 +271,44 @@ def _mount(line: _Line, text: str) -> Mount:
     read_only = next((found.pop(key) for key in ("ro", "readonly") if key in found), None)
     if not target and kind in {"bind", "cache", "tmpfs"}:
         raise line.error(f"--mount of type {kind} requires a target", 0)
+    name, variable = found.pop("id", ""), found.pop("env", "")
+    if kind == "secret" and not name and not target:
+        raise line.error("--mount of type secret requires an id, as in --mount=type=secret,id=token", 0)
+    if kind == "cache" and ("from" in found or source):
+        raise line.error("--mount=type=cache begins empty here: from= and source= are not supported; COPY the files", 0)
+    size = re.fullmatch(r"(\d+)([kmgKMG]?)[bB]?", found.pop("size", "0"))
+    if size is None:
+        raise line.error("--mount: size is a number of bytes, or one with k, m or g, as in size=64m", 0)
     mount = Mount(
         type=kind,
         target=target,
         source=source,
         origin=found.pop("from", ""),
-        id=found.pop("id", ""),
+        id=name,
         read_only=(read_only == "true") if read_only is not None else (kind == "bind" and writable != "true"),
         required=found.pop("required", "false") == "true",
-        mode=found.pop("mode", ""),
+        mode=_number(line, found, "mode", 8),
+        user=_number(line, found, "uid") or 0,
+        group=_number(line, found, "gid") or 0,
+        size=size[1] + size[2] if int(size[1]) else "",
+        variable=variable,
     )
-    for key in ("sharing", "uid", "gid", "size", "env"):
-        found.pop(key, None)
+    found.pop("sharing", None)
     if found:
         raise line.error(f"unexpected key {next(iter(found))!r} in --mount={text}", 0)
     return mount
+
+
+def _number(line: _Line, found: dict[str, str], key: str, base: int = 10) -> int | None:
+    if key not in found:
+        return None
+    try:
+        number = int(text := found.pop(key), base)
+    except ValueError:
+        number = -1
+    if not 0 <= number <= (0o7777 if base == 8 else 0xFFFF_FFFE):
+        raise line.error(f"--mount: {key}={text} is not {'an octal mode' if base == 8 else 'a number'}", 0)
+    return number
 
 
 def _copy(line: _Line) -> Copy:

@@ -91,7 +91,7 @@ class Context:
     def __init__(self, directory: Path, rules: IgnoreRules, temporary: Path) -> None:
         self._temporary = temporary
         self.descriptor = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-        self._tree = Tree.of_context(f"/proc/self/fd/{self.descriptor}", rules)
+        self.tree = Tree.of_context(f"/proc/self/fd/{self.descriptor}", rules)
 
     def close(self) -> None:
         os.close(self.descriptor)
@@ -126,7 +126,7 @@ class Context:
                     raise BuildError("--checksum is for addresses alone")
                 else:
                     local.append(source)
-            job = replace(pattern, sources=local).in_tree(self._tree) if local else pattern.template
+            job = replace(pattern, sources=local).in_tree(self.tree) if local else pattern.template
             digests.append(self._digest(job))
             if copy.is_add and copy.unpack is not False:
                 job, more = self._split_archives(job)
@@ -140,13 +140,20 @@ class Context:
             raise
         return found
 
+    def digest(self, source: str) -> str:
+        """Of what a bind mount of the source shows."""
+        files = self.tree.find(source)
+        if not files:
+            raise BuildError(f"file not found in build context or excluded by .dockerignore: --mount of {source}")
+        return digest_of_files(self.tree, files)
+
     def _digest(self, job: CopyJob) -> str:
         try:
             return hashlib.sha256(
                 "".join(digest_of_files(tree, [file]) for tree, file in job.sources).encode()
             ).hexdigest()
         except OSError as error:
-            name = str(error.filename or "").removeprefix(f"{self._tree.root}/")
+            name = str(error.filename or "").removeprefix(f"{self.tree.root}/")
             raise BuildError(f"cannot read {name or 'the context'}: {error.strerror or error}") from error
 
     def _split_archives(self, job: CopyJob) -> tuple[CopyJob, list[tuple[str, str]]]:

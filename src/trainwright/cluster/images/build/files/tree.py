@@ -137,3 +137,23 @@ class Tree:
                 if stat.S_ISDIR(status.st_mode):
                     below.append(one)
             pending.extend(reversed(below))
+
+    def ignored(self) -> Iterator[str]:
+        """Everything that is ignored; of a directory that is ignored as a whole, itself alone."""
+        if self.ignores is _ignores_nothing:
+            return
+        kept = {""}
+        for file in self.walk():
+            path = file.path
+            while path not in kept:
+                kept.add(path)
+                path = posixpath.dirname(path)
+        pending = [""]
+        while pending:
+            directory = pending.pop()
+            for entry in os.scandir(f"{self.absolute(directory)}/."):
+                path = posixpath.join(directory, entry.name)
+                if path not in kept:
+                    yield path
+                elif entry.is_dir(follow_symlinks=False):
+                    pending.append(path)
