@@ -442,7 +442,7 @@ async def test_an_image_is_kept_while_a_pod_waits_for_its_layers(store: ImageSto
     with lock_file(layer.with_suffix(".lock")) as descriptor:
         lock(descriptor, fcntl.LOCK_EX)  # the layer is not unpacked until this ends
         await node.create("p", sh("cat /only/starting", "starting:1"))
-        await eventually(lambda: pinned(store), lambda found: image.descriptor.digest in found)
+        await eventually(lambda: pinned(store), lambda found: ("default/p", image.descriptor.digest) in found)
         assert image.reference is not None
         store.remove(image.reference)
         store.collect()
@@ -451,8 +451,8 @@ async def test_an_image_is_kept_while_a_pod_waits_for_its_layers(store: ImageSto
     assert await node.log(await node.until_phase("p", "Succeeded")) == "1"
 
 
-async def pinned(store: ImageStore) -> list[str]:
-    return [digest for pin in store.pins().values() for digest in pin.digests]
+async def pinned(store: ImageStore) -> list[tuple[str, str]]:
+    return [(pin.pod, digest) for pin in store.pins().values() for digest in pin.digests]
 
 
 async def test_prune_deletes_nothing_between_finding_and_using_an_image(

@@ -27,7 +27,6 @@ from trainwright.cluster.images.blobs import (
 )
 from trainwright.cluster.images.formats import (
     OCI_INDEX,
-    OCI_LAYER,
     OCI_MANIFEST,
     Descriptor,
     FormatError,
@@ -87,17 +86,15 @@ class Image:
     @property
     def registry_digest(self) -> str:
         """The digest by which a registry knows it, or by which it is known here if none does."""
-        return (self.descriptor.annotations or {}).get(PULLED_DIGEST_ANNOTATION, self.descriptor.digest)
+        return self.repo_digest or self.descriptor.digest
 
     @property
     def repo_digest(self) -> str | None:
-        """The digest by which a registry knows it; None if it was built here, or loaded, and was not pushed.
+        """The digest by which the repository of its name has it; None if it was neither pulled nor pushed by this name.
 
         Layers that are not compressed get other digests when they are pushed.
         """
-        is_compressed = all(layer.media_type != OCI_LAYER for layer in self.manifest.layers)
-        is_known = PULLED_DIGEST_ANNOTATION in (self.descriptor.annotations or {})
-        return self.registry_digest if is_compressed or is_known else None
+        return (self.descriptor.annotations or {}).get(PULLED_DIGEST_ANNOTATION)
 
     @property
     def blobs(self) -> list[Descriptor]:
@@ -130,6 +127,8 @@ class Pin(msgspec.Struct, frozen=True, kw_only=True):
     """Manifests, with all that they name, or other blobs."""
     holder: str = ""
     """The pin ends when this path no longer exists; empty if it stays until `unpin`."""
+    pod: str = ""
+    """NAMESPACE/NAME of the pod that needs them."""
 
 
 class ImageStore(BlobStore):
@@ -229,10 +228,16 @@ class ImageStore(BlobStore):
             return self._image(_named(entry, reference))
 
     def tag(self, reference: ImageReference, image: Image) -> Image:
-        """Gives the image one more name."""
+        """Gives the image one more name. Another repository may not have it, or by another digest."""
+        present = self._find_reference(reference)
+        if present is not None and present.descriptor.digest == image.descriptor.digest:
+            return present
+        is_same_repository = image.reference is not None and image.reference.name == reference.name
+        annotations = image.descriptor.annotations if is_same_repository else None
+        entry = msgspec.structs.replace(image.descriptor, annotations=annotations)
         with self.lease():
-            self._add_entry(_named(image.descriptor, None), reference)
-            return self._image(_named(image.descriptor, reference))
+            self._add_entry(entry, reference)
+            return self._image(_named(entry, reference))
 
     def set_registry_digest(self, reference: ImageReference, image: Image, digest: str) -> Image:
         """Gives the image this name, by which a registry has it with another digest."""
@@ -266,9 +271,9 @@ class ImageStore(BlobStore):
 
     # Deleting
 
-    def pin(self, name: str, digests: Iterable[str], holder: Path | None = None) -> None:
+    def pin(self, name: str, digests: Iterable[str], holder: Path | None = None, pod: str = "") -> None:
         """Keeps blobs, and the unpacked layers of manifests among them, until `unpin` or until `holder` is gone."""
-        pin = Pin(digests=list(digests), holder=str(holder) if holder else "")
+        pin = Pin(digests=list(digests), holder=str(holder) if holder else "", pod=pod)
         with self.lease():
             self.replace_file(self._pin_path(name), msgspec.json.encode(pin))
 

@@ -14,6 +14,7 @@ from tests.support.images.builder import add_image
 from trainwright.cli.commands.images.store import created_text, size_text
 from trainwright.cli.main import cli
 from trainwright.cluster.images.formats import RunConfig
+from trainwright.cluster.images.reference import ImageReference
 from trainwright.cluster.images.store import ImageStore
 
 
@@ -84,7 +85,7 @@ def test_ls_selects_and_prints_as_docker_does(images: Images) -> None:
         "team/one:1",
         "<none>:<none>",
     ]
-    assert new.descriptor.digest in images.output("ls", "--digests")
+    assert images.output("ls", "--digests", "--format", "{{.Digest}}", "two") == "<none>\n"
     assert json.loads(images.output("ls", "-o", "json"))[0]["ID"] == new.short_id
     assert yaml.safe_load(images.output("images", "-o", "yaml"))[1]["Repository"] == "team/one"
     assert "unknown filter 'colour'" in images.error("ls", "-f", "colour=red")
@@ -111,6 +112,22 @@ def test_ls_names_damaged_images_and_rm_removes_them(images: Images) -> None:
     assert images("ls").stderr == ""
 
 
+def test_a_digest_belongs_to_the_repository_that_has_it(images: Images) -> None:
+    image = add_image(images.store, "demo:1")
+    images.store.set_registry_digest(ImageReference.parse("demo:1"), image, f"sha256:{'1' * 64}")
+
+    for name in ("demo:2", "other:1", "other:2"):
+        images.output("tag", "demo:1", name)
+    images.store.set_registry_digest(ImageReference.parse("other:1"), image, f"sha256:{'2' * 64}")
+    images.output("tag", "demo:1", "other:1")
+
+    [document] = json.loads(images.output("inspect", "demo:1"))
+    assert document["RepoDigests"] == [f"demo@sha256:{'1' * 64}", f"other@sha256:{'2' * 64}"]
+    shown = images.output("ls", "--format", "{{.Repository}}:{{.Tag}} {{.Digest}}").splitlines()
+    assert f"demo:2 sha256:{'1' * 64}" in shown
+    assert "other:2 <none>" in shown
+
+
 def test_inspect_prints_the_document_of_docker(images: Images) -> None:
     config = RunConfig(
         entrypoint=["python3", "/opt/train.py"],
@@ -124,7 +141,7 @@ def test_inspect_prints_the_document_of_docker(images: Images) -> None:
 
     assert document["Id"] == image.id
     assert document["RepoTags"] == ["demo:1", "other:2"]
-    assert document["RepoDigests"] == [f"demo@{image.descriptor.digest}", f"other@{image.descriptor.digest}"]
+    assert document["RepoDigests"] == []
     assert document["Config"]["Entrypoint"] == ["python3", "/opt/train.py"]
     assert document["RootFS"] == {"Type": "layers", "Layers": image.config.rootfs.diff_ids}
     assert document["Architecture"] == "amd64"
@@ -217,9 +234,9 @@ def test_rm_removes_the_others_if_one_is_not_there(images: Images) -> None:
 
 def test_image_of_a_pod_is_removed_by_force_alone_and_its_files_stay(images: Images, tmp_path: Path) -> None:
     image = add_image(images.store)
-    images.store.pin("pod-0001", [image.descriptor.digest], holder=tmp_path)
+    images.store.pin("pod-0001", [image.descriptor.digest], holder=tmp_path, pod="team/trainer-0")
 
-    assert "pod 0001 is using this image" in images.error("rm", "demo")
+    assert "pod team/trainer-0 is using this image" in images.error("rm", "demo")
     assert images.output("prune", "-a", "-f").endswith("Total reclaimed space: 0B\n")
     assert images.output("rm", "-f", "demo") == "Untagged: demo:latest\n"
     assert images.store.has_blob(image.id)
@@ -254,6 +271,21 @@ def test_df_counts_shared_layers_once(images: Images) -> None:
     assert table[1][-1] == "(100%)"
     images.store.pin("pod", [one.descriptor.digest], holder=images.directory)
     assert json.loads(images.output("df", "-o", "json"))[0]["Active"] == 1
+
+
+def test_df_shows_what_each_image_shares(images: Images) -> None:
+    one = add_image(images.store, "one", ({"base": b"x" * 5000}, {"a": b"1"}))
+    add_image(images.store, "two", ({"base": b"x" * 5000}, {"a": b"2"}))
+    images.output("tag", "one", "same")
+    images.store.pin("pod", [one.descriptor.digest], holder=images.directory)
+
+    shown = json.loads(images.output("df", "-v", "-o", "json"))["Images"]
+    printed = images.output("df", "-v")
+
+    assert {row["Repository"]: row["Pods"] for row in shown} == {"one": 1, "same": 1, "two": 0}
+    assert {row["SharedSize"] for row in shown} == {size_text(one.manifest.layers[0].size)}
+    assert lines(printed)[2][-5:] == ["SHARED", "SIZE", "UNIQUE", "SIZE", "PODS"]
+    assert printed.endswith("\nBuild cache usage: 0B\n")
 
 
 def test_saved_archive_is_loaded_again(images: Images, tmp_path: Path) -> None:

@@ -3,16 +3,19 @@
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import click
 
-from trainwright.cli.commands.images.store import open_store, report_image_errors, size_text, store_flag
+from trainwright.cli.commands.images.listing import describe_row
+from trainwright.cli.commands.images.store import image_size, open_store, report_image_errors, size_text, store_flag
 from trainwright.cli.output.formats import object_text, output_flag
 from trainwright.cli.output.tables import table_lines
 from trainwright.cluster.images.layers.namespace import remove_tree
 from trainwright.cluster.images.store import ImageStore
 
 _BUILD_DIRECTORIES = ("build-cache", "cache-mounts")
+_IMAGE_COLUMNS = ("REPOSITORY", "TAG", "IMAGE ID", "CREATED", "SIZE", "SHARED SIZE", "UNIQUE SIZE", "PODS")
 
 
 @click.command(name="prune")
@@ -81,9 +84,10 @@ class _Row:
 
 
 @click.command(name="df")
+@click.option("-v", "--verbose", is_flag=True, help="Show each image, with what it shares with others.")
 @output_flag("table", "json", "yaml")
 @store_flag
-def df_command(output: str, data_dir: Path | None) -> None:
+def df_command(verbose: bool, output: str, data_dir: Path | None) -> None:
     """Show the disk space of images.
 
     Layers that images share are counted once. RECLAIMABLE is what `trainwright image prune --all` removes: images that
@@ -92,6 +96,17 @@ def df_command(output: str, data_dir: Path | None) -> None:
     store = open_store(data_dir)
     with report_image_errors():
         rows = _usage(store)
+        images = _image_rows(store) if verbose else []
+    if verbose:
+        if output != "table":
+            click.echo(object_text({"Images": images, "BuildCache": {"Size": rows[-1].size}}, output))
+            return
+        click.echo("Images space usage:\n")
+        table = [[str(cell) for cell in row.values()] for row in images]
+        for line in table_lines(_IMAGE_COLUMNS, table):
+            click.echo(line)
+        click.echo(f"\nBuild cache usage: {size_text(rows[-1].size)}")
+        return
     if output != "table":
         documents = [
             {
@@ -137,6 +152,30 @@ def _usage(store: ImageStore) -> list[_Row]:
         ),
         _Row("Build Cache", sum(1 for path in build for _ in path.iterdir()), 0, build_size, build_size),
     ]
+
+
+def _image_rows(store: ImageStore) -> list[dict[str, Any]]:
+    """Sizes as `image ls` counts them. An image has a row for each name and shares nothing with itself."""
+    images = store.images()
+    owners: dict[str, set[str]] = {}
+    for image in images:
+        for blob in image.blobs:
+            owners.setdefault(blob.digest, set()).add(image.id)
+    pods = [pin for pin in store.pins().values() if pin.holder]
+    rows = []
+    for image in sorted(images, key=lambda image: image.config.created, reverse=True):
+        shared = sum(blob.size for blob in image.blobs if len(owners[blob.digest]) > 1)
+        row = describe_row(image, no_trunc=False)
+        names = {name: row[name] for name in ("Repository", "Tag", "ID", "CreatedSince", "Size")}
+        rows.append(
+            names
+            | {
+                "SharedSize": size_text(shared),
+                "UniqueSize": size_text(image_size(image) - shared),
+                "Pods": sum(image.descriptor.digest in pin.digests for pin in pods),
+            }
+        )
+    return rows
 
 
 def _reclaimable_text(row: _Row) -> str:

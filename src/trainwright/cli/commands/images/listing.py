@@ -84,7 +84,7 @@ def ls_command(
     shown = [image for image in images if _matches_name(image, name) and all(_passes(image, f) for f in filters)]
     # Docker's order.
     shown.sort(key=lambda image: image.config.created, reverse=True)
-    rows = [_row(image, no_trunc=no_trunc) for image in shown]
+    rows = [describe_row(image, no_trunc=no_trunc) for image in shown]
     if quiet:
         _print_lines(dict.fromkeys(str(row["ID"]) for row in rows))
     elif template:
@@ -128,7 +128,7 @@ def _formatted(template: str, rows: Sequence[Mapping[str, Any]]) -> Iterable[str
     return table_lines(head, cells)
 
 
-def _row(image: Image, *, no_trunc: bool) -> dict[str, Any]:
+def describe_row(image: Image, *, no_trunc: bool) -> dict[str, Any]:
     reference = image.reference
     return {
         "Repository": reference.familiar_name if reference else _NONE,

@@ -91,7 +91,7 @@ def _remove(store: ImageStore, name: str, *, force: bool) -> list[str]:
 def _refuse_used(store: ImageStore, image: Image) -> None:
     for name, pin in store.pins().items():
         if pin.holder and image.descriptor.digest in pin.digests:
-            pod = f"pod {name.removeprefix('pod-')}"
+            pod = f"pod {pin.pod or name}"
             raise CommandError(
                 f"conflict: unable to remove {image.short_id} (must be forced) - {pod} is using this image"
             )

@@ -61,7 +61,7 @@ async def push_image(
         except AccessDeniedError as error:
             raise AccessDeniedError(f"{reference.familiar}: {error}") from error
         present = store.find(reference)
-        if present and present.id == image.id and present.registry_digest != pushed.digest:
+        if present and present.id == image.id and present.repo_digest != pushed.digest:
             store.set_registry_digest(reference, image, pushed.digest)
     return pushed
 

@@ -140,7 +140,7 @@ class PodImages:
                 else:
                     found[spec["name"]] = image
         uid = pod["metadata"]["uid"]
-        await self._pin(uid, used, directory)
+        await self._pin(pod, used, directory)
         if waiting:
             return tuple(waiting)
         self._ids[uid] = {name: image.image_id for name, image in found.items() if image.image_id}
@@ -148,12 +148,13 @@ class PodImages:
         self._pulled[uid] = {name for name, image in found.items() if image.pulled}
         return found
 
-    async def _pin(self, uid: str, used: list[Image], directory: PodDirectory) -> None:
+    async def _pin(self, pod: Object, used: list[Image], directory: PodDirectory) -> None:
         """Also while the pod waits for one of them to be unpacked."""
+        uid, name = pod["metadata"]["uid"], f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
         digests = list(dict.fromkeys(image.descriptor.digest for image in used))
         if digests and digests != self._pinned.get(uid):
             directory.create()
-            await asyncio.to_thread(self.store.pin, f"pod-{uid}", digests, directory.path)
+            await asyncio.to_thread(self.store.pin, f"pod-{uid}", digests, directory.path, name)
             self._pinned[uid] = digests
 
     def ids(self, uid: str, directory: PodDirectory) -> Mapping[str, str]:
