@@ -121,6 +121,8 @@ class ExtraObject:
 class Framework:
     extra_resources: tuple[ExtraResource, ...] = ()
     """The resources of everything that `extra_objects` may declare."""
+    records_exit_code_zero: bool = True
+    """Whether `ExitedWithCode` is recorded for pods that succeed too."""
 
     def texts(self, job: Job) -> Texts:
         return DEFAULT_TEXTS

@@ -355,6 +355,14 @@ def test_the_launcher_decides() -> None:
     assert counts(made) == {"Launcher": {"succeeded": 1}, "Worker": {}}
 
 
+@pytest.mark.parametrize("code", [0, 1])
+def test_the_exit_code_of_a_launcher_is_recorded_if_it_failed(code: int) -> None:
+    builder, extras = running_job(1)
+    made = decide(builder, launcher().failed(code) if code else launcher().succeeded(), extras=extras)
+    reasons = [reason for _, reason, _ in events(made)]
+    assert reasons == (["ExitedWithCode", "MPIJobFailed"] if code else ["MPIJobSucceeded"])
+
+
 @pytest.mark.parametrize("role", ["Launcher", "Worker"])
 def test_a_failed_pod_fails_the_job_with_one_prefix_in_the_reason(role: str) -> None:
     builder, extras = running_job(1)

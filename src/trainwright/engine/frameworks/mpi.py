@@ -78,6 +78,7 @@ done
 
 class MPI(Framework):
     extra_resources: tuple[ExtraResource, ...] = (CONFIG_MAP, SERVICE_ACCOUNT, ROLE, ROLE_BINDING)
+    records_exit_code_zero = False  # only the launcher ends by itself, and the job's own event says that it succeeded
 
     def extra_objects(self, job: Job, states: Mapping[str, RoleState]) -> Iterable[ExtraObject]:
         launcher, account = _launcher_name(job), _service_account(job)

@@ -34,7 +34,7 @@ def mark_started(facts: Facts, builder: PlanBuilder) -> None:
 def record_outcomes(
     facts: Facts, builder: PlanBuilder, states: Mapping[str, RoleState], postponed: Mapping[Rank, datetime]
 ) -> None:
-    """Records the ranks that have completed, and the exit code of each pod once."""
+    """Records the ranks that have completed, and the exit codes of their pods and of failed ones, each once."""
     failing = frozenset(facts.framework.failing_roles(facts.job, states))
     for rank, pod in facts.children.pods.ranked.items():
         if rank in facts.pods.just_completed or (rank in facts.pods.failed and rank not in postponed):
@@ -111,6 +111,6 @@ def _replica_status(facts: Facts, role: str, state: RoleState) -> Object:
 
 def _record_exit_code(facts: Facts, builder: PlanBuilder, rank: Rank, pod: Pod, *, standing: bool) -> None:
     code = exit_code(pod, facts.job.replicas[rank.role].container)
-    if code is not None:
+    if code or (code == 0 and facts.framework.records_exit_code_zero):
         message = f"Pod: {facts.job.namespace}.{pod.name} exited with code {code}"
         builder.add_event(JobEvent("Normal", "ExitedWithCode", message, standing=standing))
