@@ -361,6 +361,13 @@ class EngineMachine(RuleBasedStateMachine):
         status = made.status or job.raw.get("status") or {}
         if made.status_follows:
             assert not any(status.get(field) for field in ADDITIONAL_FIELDS), "these fields are written before children"
+        if made.only_counts:
+            assert made == Plan(
+                status={**job.raw["status"], "replicaStatuses": status["replicaStatuses"]},
+                only_counts=True,
+                standing_events=made.standing_events,
+                requeue_at=made.requeue_at,
+            ), "nothing else waits with the numbers of pods"
         if self.group and status.get("replacedPods"):
             assert "Pod" not in {kind for kind, _ in names}, "no pod is created before all old ones are gone"
         for delete in made.deletes:

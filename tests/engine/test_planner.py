@@ -78,6 +78,42 @@ def test_outcomes_of_children_without_a_status_are_recorded_first(found: list[Po
     assert not made.status_follows
 
 
+def test_only_the_numbers_of_pods_may_be_written_later() -> None:
+    started = decide(job()).status
+    assert not decide(job(started), *pods("pending", "pending", "pending"), services=all_services()).only_counts
+    assert decide(job(started), *pods("pending", "running", "pending"), services=all_services()).only_counts
+    running = decide(job(started), *pods("running", "running", "pending"), services=all_services())
+    assert not running.only_counts, "a condition changes too"
+    assert decide(job(running.status), *pods("running", "running", "running"), services=all_services()).only_counts
+    completed = decide(job(running.status), *pods("running", "running", "succeeded"), services=all_services())
+    assert not completed.only_counts, "the completed rank is recorded, with an event"
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        pytest.param([], id="creates"),
+        pytest.param([PodBuilder("Worker", 1), PodBuilder("Worker", 7)], id="deletes"),
+        pytest.param([PodBuilder("Worker", 1).owner(None)], id="patches"),
+    ],
+)
+def test_numbers_of_pods_are_written_with_changes_of_children(found: list[PodBuilder]) -> None:
+    made = decide(job(decide(job()).status), *pods("pending", "running"), *found, services=all_services())
+    assert made.status is not None
+    assert made.changes_children
+    assert not made.only_counts
+
+
+def test_numbers_of_pods_are_written_before_the_job_is_deleted() -> None:
+    finished = decide(job(STARTED), *pods("succeeded", "running", "running")).status
+    assert finished is not None
+    counted_by_another = {**finished, "replicaStatuses": {"Worker": {"active": 2}}}
+    made = decide(job(counted_by_another).run_policy(ttlSecondsAfterFinished=0, cleanPodPolicy="None"))
+    assert made.status is not None
+    assert made.delete_job
+    assert not made.only_counts
+
+
 def test_each_transition_is_counted_by_the_plan_that_writes_it() -> None:
     assert decide(job()).transitions == (Transition.CREATED,)
     assert decide(job(STARTED), *pods("running", "running", "running")).transitions == ()

@@ -144,6 +144,7 @@ class PlanBuilder:
         return Plan(
             status=self.status if changed else None,
             status_follows=changed and self._only_creates_children(),
+            only_counts=changed and self._only_counts(),
             creates=tuple(self._creates),
             deletes=tuple(self._deletes.values()),
             patches=tuple(self._patches),
@@ -163,6 +164,12 @@ class PlanBuilder:
         recorded = any(self.status.get(field) for field in ADDITIONAL_FIELDS)
         changes = self._deletes or self._patches or self._replaces or self._events
         return bool(self._creates) and not (recorded or changes)
+
+    def _only_counts(self) -> bool:
+        """True if a later plan can write the status as well: nothing but its reader depends on the numbers of pods."""
+        before, after = ({**status, "replicaStatuses": None} for status in (self._observed_status, self.status))
+        changes = self._creates or self._deletes or self._patches or self._replaces or self._events or self.delete_job
+        return before == after and not changes
 
     def _is_new(self) -> bool:
         """Older jobs get a status even if their children cannot be created: it shows users that the operator handles

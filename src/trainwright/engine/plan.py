@@ -101,6 +101,8 @@ class Plan:
     status_follows: bool = False
     """The children do not depend on the status, and there are no events: the children may be written first, and the
     status by the next reconcile."""
+    only_counts: bool = False
+    """The status changes only in the numbers of pods, and there is nothing else to write: it may be written later."""
     creates: tuple[Create, ...] = ()
     """Children to create, those of the deciding role first."""
     deletes: tuple[Delete, ...] = ()

@@ -32,6 +32,7 @@ from trainwright.objects.kinds.pods import Pod
 from trainwright.objects.resources import NODES, PRIORITY_CLASSES, Resource
 from trainwright.operator.reconcile.applier import Applier
 from trainwright.operator.reconcile.caches import Caches, Jobs, PriorityClass, Views
+from trainwright.operator.reconcile.count_pacer import CountPacer
 from trainwright.operator.reconcile.event_buffer import EventBuffer
 from trainwright.operator.reconcile.failure_reporter import FailureReporter, ReadRuns
 from trainwright.operator.reconcile.observer import Observer
@@ -77,6 +78,7 @@ class Operator:
         read_failed_pod_logs: bool = False,
         controller_threads: int = 64,
         parallel_writes: int = 32,
+        pacer: CountPacer | None = None,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self.ready = asyncio.Event()
@@ -125,6 +127,7 @@ class Operator:
             caches=self._caches,
             applier=self._applier,
             clock=clock,
+            pacer=pacer,
         )
         self._controller = Controller(
             self._reconciler.reconcile,

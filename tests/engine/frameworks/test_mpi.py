@@ -312,6 +312,15 @@ def test_discover_hosts_follows_the_running_workers_in_order_of_their_index() ->
     assert update.body["data"]["discover_hosts.sh"] == "#!/bin/sh\necho digits-worker-2:1\necho digits-worker-10:1"
 
 
+def test_numbers_of_pods_are_written_with_a_change_of_discover_hosts() -> None:
+    builder, extras = running_job(2)
+    running = decide(builder, launcher().running(), worker(0).running(), worker(1).running(), extras=extras)
+    made = decide(builder.status(running.status), launcher().running(), worker(0).running(), worker(1), extras=extras)
+    assert counts(made)["Worker"] == {"active": 1}
+    assert made.replaces
+    assert not made.only_counts
+
+
 def test_discover_hosts_names_the_workers_for_which_the_launcher_waits() -> None:
     """They run when it starts, so it is not written again."""
     builder, extras = running_job(2)

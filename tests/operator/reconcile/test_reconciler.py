@@ -20,6 +20,7 @@ from trainwright.objects import Object
 from trainwright.objects.resources import NODES, PODS, SERVICES, Resource
 from trainwright.operator.reconcile.applier import Applier
 from trainwright.operator.reconcile.caches import Caches
+from trainwright.operator.reconcile.count_pacer import INTERVAL, CountPacer
 from trainwright.operator.reconcile.event_buffer import EventBuffer
 from trainwright.operator.reconcile.reconciler import Reconciler
 
@@ -36,6 +37,8 @@ class Bench:
         self.caches = Caches(KINDS, cluster_resources=[NODES])
         self.now = START
         self.events: list[JobEvent] = []
+        self.seconds = 0.0
+        self.pacer = CountPacer(burst=1, clock=lambda: self.seconds)
         events = EventBuffer(lambda _, event, __: self.events.append(event))
         self._reconciler = Reconciler(
             kinds=KINDS,
@@ -43,6 +46,7 @@ class Bench:
             caches=self.caches,
             applier=Applier(client, self.caches, events, parallel_writes=8),
             clock=lambda: self.now,
+            pacer=self.pacer,
         )
 
     async def submit(self, builder: JobBuilder) -> Object:
@@ -58,6 +62,20 @@ class Bench:
         while (outcome := await self.reconcile(job)) == RequeueAfter(0):
             pass
         return outcome
+
+    async def start_pod(self, name: str, namespace: str) -> None:
+        running = {"status": {"phase": "Running"}}
+        self.caches.pods.remember(
+            await self.client.patch(PODS, name, running, namespace=namespace, subresource="status")
+        )
+
+    async def counts(self, name: str, namespace: str) -> dict[str, dict[str, int]]:
+        """The numbers of pods in the stored status."""
+        job = await self.client.get(PYTORCH.resource, name, namespace=namespace)
+        return {
+            role: {state: number for state, number in one.items() if state != "selector"}
+            for role, one in job["status"]["replicaStatuses"].items()
+        }
 
 
 async def test_deleted_or_terminating_job_gets_no_children(client: Client, real_namespace: str) -> None:
@@ -105,6 +123,48 @@ async def test_job_with_a_deadline_is_requeued_for_it(client: Client, real_names
     assert failed["status"]["conditions"][-1]["message"] == (
         "Job due has failed because it was active longer than specified deadline"
     )
+
+
+async def test_numbers_of_pods_wait_while_many_jobs_change_and_conditions_do_not(
+    client: Client, real_namespace: str
+) -> None:
+    bench = Bench(client)
+    builder = JobBuilder("job", namespace=real_namespace).master().workers(2).run_policy(activeDeadlineSeconds=60)
+    job = await bench.submit(builder)
+    await bench.reconcile_until_settled(job)
+    bench.pacer.delay(ObjectKey(PYTORCH.name, "team", "other"))
+
+    await bench.start_pod("job-worker-0", real_namespace)
+    assert await bench.reconcile(job) == RequeueAfter(INTERVAL)
+    assert await bench.counts("job", real_namespace) == {"Master": {}, "Worker": {}}
+
+    await bench.start_pod("job-master-0", real_namespace)
+    assert await bench.reconcile_until_settled(job) == RequeueAfter(60), "Running is written at once"
+    assert await bench.counts("job", real_namespace) == {"Master": {"active": 1}, "Worker": {"active": 1}}
+
+    await bench.start_pod("job-worker-1", real_namespace)
+    assert await bench.reconcile(job) == RequeueAfter(2 * INTERVAL)
+    bench.seconds += 2 * INTERVAL
+    assert await bench.reconcile_until_settled(job) == RequeueAfter(60)
+    assert await bench.counts("job", real_namespace) == {"Master": {"active": 1}, "Worker": {"active": 2}}
+
+
+async def test_numbers_of_pods_that_could_not_be_written_are_written_with_the_next_try(
+    control_plane: ControlPlane, real_namespace: str
+) -> None:
+    async with ContestedClient(control_plane.config) as client:
+        client.contested = False
+        bench = Bench(client)
+        job = await bench.submit(JobBuilder("job", namespace=real_namespace).master().workers(1))
+        await bench.reconcile_until_settled(job)
+        await bench.start_pod("job-worker-0", real_namespace)
+        client.contested = True
+        assert await bench.reconcile(job) == RequeueAfter(1.0)
+
+        client.contested = False
+        assert await bench.reconcile_until_settled(job) == Done()
+
+        assert await bench.counts("job", real_namespace) == {"Master": {}, "Worker": {"active": 1}}
 
 
 async def test_conflict_is_resolved_when_the_watch_has_caught_up(client: Client, real_namespace: str) -> None:

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from trainwright.api.errors import InvalidJob
 from trainwright.api.job import Job, read_job, salvage_job
@@ -18,6 +18,7 @@ from trainwright.objects import Object
 from trainwright.operator.reconcile.applier import Applier
 from trainwright.operator.reconcile.caches import Caches
 from trainwright.operator.reconcile.child_errors import InvalidChild
+from trainwright.operator.reconcile.count_pacer import CountPacer
 from trainwright.operator.reconcile.port_ledger import PortReservations, listening_ports, ports_of_other_jobs
 
 log = logging.getLogger(__name__)
@@ -31,8 +32,8 @@ CONFLICTS_TO_REPORT = 5
 
 
 class Reconciler:
-    """Between two reconciliations it keeps only the ports of plans in flight and the number of conflicts in a row.
-    Everything else is in the caches."""
+    """Between two reconciliations it keeps only the ports of plans in flight, the number of conflicts in a row and when
+    numbers of pods are due. Everything else is in the caches."""
 
     def __init__(
         self,
@@ -43,6 +44,7 @@ class Reconciler:
         applier: Applier,
         clock: Callable[[], datetime],
         frameworks: Mapping[str, Framework] = FRAMEWORKS,
+        pacer: CountPacer | None = None,
     ) -> None:
         self._kinds = kinds
         self._frameworks = frameworks
@@ -52,6 +54,7 @@ class Reconciler:
         self._clock = clock
         self._reservations = PortReservations()
         self._conflicts: dict[ObjectKey, int] = {}
+        self._pacer = pacer or CountPacer()
 
     async def reconcile(self, key: ObjectKey) -> Outcome:
         """Errors of the API server and invalid jobs are outcomes. Any exception is a defect of the operator."""
@@ -62,6 +65,7 @@ class Reconciler:
         if job is None:
             self._applier.forget(key)
             self._conflicts.pop(key, None)
+            self._pacer.forget(key)
             return Done()
         if job["metadata"].get("deletionTimestamp"):
             return Done()  # the garbage collector deletes its children
@@ -75,8 +79,14 @@ class Reconciler:
     async def _plan_and_apply(self, kind: Kind, key: ObjectKey, job: Object, typed: Job) -> Outcome:
         now = self._clock()
         decided = self._decide(typed, now)
+        wait = self._pacer.delay(key) if decided.only_counts else 0.0
+        if wait:
+            due = now + timedelta(seconds=wait)
+            decided = replace(decided, status=None, requeue_at=min(due, decided.requeue_at or due))
         if failure := await self._apply(kind, key, job, decided):
             return failure
+        if not wait:
+            self._pacer.forget(key)
         if decided.status is not None or decided.changes_children:
             return RequeueAfter(0)  # the next step follows from these writes
         if decided.requeue_at is not None:
