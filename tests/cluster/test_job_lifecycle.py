@@ -216,4 +216,4 @@ async def list_named(stage: ClusterHarness, resource: Resource) -> dict[str, Obj
 
 async def master_port(stage: ClusterHarness) -> int:
     """The declared port, unless the operator had to move it because another program on this machine has it."""
-    return int((await job(stage))["status"].get("ports", {}).get("Master", 23456))
+    return int((await job(stage))["status"].get("ports", {}).get("master-0", 23456))

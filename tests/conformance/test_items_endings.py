@@ -177,7 +177,7 @@ async def test_item_61_past_the_active_deadline(harness: JobHarness) -> None:
         "short", upstream.created("short"), upstream.running("short", "False"), upstream.past_deadline("short")
     )
     await harness.wait_for_children("short", [])
-    assert await harness.conditions("long") == [upstream.created("long"), upstream.running("long")]
+    await harness.wait_for_conditions("long", upstream.created("long"), upstream.running("long"))
 
 
 # 67: ttlSecondsAfterFinished

@@ -126,9 +126,7 @@ async def test_jobs_run_with_the_rules_for_jobs_alone(
             await submit(client, job.run_policy(cleanPodPolicy="All", ttlSecondsAfterFinished=1))
         for kind in KINDS.values():
             await wait_for(client, namespace, kind, "Running")
-            await kubelet.finish(pair_pods(kind.framework, kind)[1], exit_code=1)
-            await wait_for(client, namespace, kind, "Restarting")
-            await wait_for(client, namespace, kind, "Running")
+            await fail_and_wait_for_replacement(client, kubelet, namespace, pair_pods(kind.framework, kind)[1])
             await finish_all(client, kubelet, namespace, kind)
         deleted = {f"Deleted job: {kind.framework}" for kind in KINDS.values()}
         await eventually(lambda: messages(client, namespace), lambda seen: deleted <= seen)
@@ -284,6 +282,19 @@ async def items(client: Client, resource: Resource, namespace: str) -> list[Obje
 async def wait_for(client: Client, namespace: str, kind: Kind, condition: str) -> None:
     """Waits for a condition of the job that is named after its framework."""
     await eventually(lambda: conditions(client, namespace, kind, kind.framework), lambda seen: condition in seen)
+
+
+async def fail_and_wait_for_replacement(client: Client, kubelet: FakeKubelet, namespace: str, name: str) -> None:
+    """Not for the condition Restarting, which may have gone when the test looks."""
+    first = await client.get(PODS, name, namespace=namespace)
+    await kubelet.finish(name, exit_code=1)
+
+    async def uids() -> set[str]:
+        return {
+            pod["metadata"]["uid"] for pod in await items(client, PODS, namespace) if pod["metadata"]["name"] == name
+        }
+
+    await eventually(uids, lambda found: found and first["metadata"]["uid"] not in found)
 
 
 async def finish_all(client: Client, kubelet: FakeKubelet, namespace: str, kind: Kind) -> None:

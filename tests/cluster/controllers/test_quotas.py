@@ -8,7 +8,7 @@ import pytest
 from tests.cluster.controllers.conftest import Arena
 from tests.support.objects.manifests import config_map, pod, replica_set
 from tests.support.waiting import eventually
-from trainwright.kube.client.errors import ApiError
+from trainwright.kube.client.errors import ApiError, Forbidden
 from trainwright.objects import Object
 from trainwright.objects.conditions import find_condition
 from trainwright.objects.resources import CONFIG_MAPS, PODS, REPLICA_SETS, RESOURCE_QUOTAS
@@ -26,9 +26,7 @@ async def used(arena: Arena, amounts: dict[str, str]) -> Object:
         found = await arena.client.get(RESOURCE_QUOTAS, "q", namespace=arena.namespace)
         return found.get("status") or {}
 
-    return await eventually(
-        status, lambda found: "hard" in found and amounts.items() <= found["used"].items(), seconds=40
-    )
+    return await eventually(status, lambda found: "hard" in found and amounts.items() <= found["used"].items())
 
 
 async def refusal(arena: Arena, body: dict[str, Any]) -> str:
@@ -48,7 +46,15 @@ async def test_pods_beyond_the_limit_are_forbidden(arena: Arena) -> None:
         PODS, "one", {"status": {"phase": "Succeeded"}}, namespace=arena.namespace, subresource="status"
     )
     await used(arena, {"pods": "0"})
-    await arena.client.create(PODS, pod("two"), namespace=arena.namespace)
+
+    async def created() -> bool:
+        try:
+            await arena.client.create(PODS, pod("two"), namespace=arena.namespace)
+        except Forbidden:
+            return False
+        return True
+
+    await eventually(created, bool)  # the real admission reads the quota with a delay
 
 
 async def test_requests_and_limits_are_summed_and_demanded(arena: Arena) -> None:

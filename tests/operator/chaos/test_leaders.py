@@ -135,7 +135,7 @@ def _enable(operator: OperatorProcess, *, paused: bool) -> None:
     """As a Deployment does: a process that lost the lease exits, and is restarted as a standby."""
     if paused:
         operator.resume()
-        assert operator.wait(20) == 1
+        assert operator.wait(60) == 1
     operator.restart()
 
 

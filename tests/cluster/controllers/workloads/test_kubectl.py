@@ -9,6 +9,7 @@ import pytest
 
 from tests.cluster.controllers.conftest import Arena
 from tests.support.background import in_background
+from tests.support.waiting import eventually
 from trainwright.kube.client.errors import ApiError
 from trainwright.kube.client.kubeconfig import merge_into_kubeconfig
 from trainwright.objects import Object
@@ -45,7 +46,7 @@ class Kubectl:
         output, _ = await process.communicate()
         assert process.returncode == 0, f"kubectl {words}: {output.decode()}"
         return re.sub(
-            r"\b[0-9]+m?s\b", "AGE", re.sub(r"-[bcdfghjklmnpqrstvwxz2456789]{8,10}\b", "-HASH", output.decode())
+            r"\b(?:[0-9]+[hms])+\b", "AGE", re.sub(r"-[bcdfghjklmnpqrstvwxz2456789]{8,10}\b", "-HASH", output.decode())
         )
 
 
@@ -134,7 +135,8 @@ async def test_life_of_a_job(kubectl: Kubectl) -> None:
     assert await kubectl("get job pi") == (
         "NAME   STATUS     COMPLETIONS   DURATION   AGE\npi     Complete   1/1           AGE         AGE\n"
     )
-    described = await kubectl("describe job pi")
+    # Events are written after the status.
+    completed = "Normal Completed AGE job-controller Job completed"
+    described = await eventually(lambda: kubectl("describe job pi"), lambda text: completed in " ".join(text.split()))
     assert "Pods Statuses:    0 Active (0 Ready) / 1 Succeeded / 0 Failed" in described
-    assert "Normal Completed AGE job-controller Job completed" in " ".join(described.split())
     assert await kubectl("delete job pi") == f'job.batch "pi" deleted from {kubectl.namespace} namespace\n'

@@ -41,6 +41,12 @@ async def pods_of(arena: Arena, count: int) -> list[Object]:
     return await eventually(lambda: live_pods(arena), lambda pods: len(pods) == count)
 
 
+async def counts(arena: Arena) -> tuple[int, int]:
+    """How many pods the ReplicaSet reports as ready and as available."""
+    found = await arena.client.get(REPLICA_SETS, "web", namespace=arena.namespace)
+    return found["status"].get("readyReplicas", 0), found["status"].get("availableReplicas", 0)
+
+
 async def read(arena: Arena, name: str = "web") -> Object:
     return await arena.client.get(DEPLOYMENTS, name, namespace=arena.namespace)
 
@@ -167,6 +173,7 @@ async def test_scaling_down_deletes_pods_that_are_not_ready_first(arena: Arena) 
     await create(arena, REPLICA_SETS, replica_set(replicas=3))
     pods = await pods_of(arena, 3)
     await make_ready(arena, pods[:2])
+    await eventually(lambda: counts(arena), lambda found: found == (2, 2))
 
     await arena.client.patch(
         REPLICA_SETS, "web", {"spec": {"replicas": 2}}, namespace=arena.namespace, subresource="scale"
@@ -194,7 +201,8 @@ async def test_deleted_and_failed_pods_are_replaced(arena: Arena) -> None:
 async def test_orphan_that_matches_is_adopted_and_a_relabelled_pod_is_released(arena: Arena) -> None:
     orphan = pod("orphan")
     orphan["metadata"]["labels"] = {"app": "web"}
-    await create(arena, PODS, orphan)
+    # Ready, so that it stays if the controller sees the set first and creates another pod.
+    await make_ready(arena, [await create(arena, PODS, orphan)])
     await create(arena, REPLICA_SETS, replica_set(replicas=1))
 
     async def owners(name: str) -> list[str]:
@@ -215,15 +223,10 @@ async def test_pods_are_available_after_their_minimum_ready_time(arena: Arena) -
     status = {"status": {"phase": "Running", "conditions": [far]}}
     name = one["metadata"]["name"]
     await arena.client.patch(PODS, name, status, namespace=arena.namespace, subresource="status")
-
-    async def counts() -> tuple[int, int]:
-        found = await arena.client.get(REPLICA_SETS, "web", namespace=arena.namespace)
-        return found["status"].get("readyReplicas", 0), found["status"].get("availableReplicas", 0)
-
-    await eventually(counts, lambda found: found == (1, 0))
+    await eventually(lambda: counts(arena), lambda found: found == (1, 0))
     far["lastTransitionTime"] = NOW
     await arena.client.patch(PODS, name, status, namespace=arena.namespace, subresource="status")
-    await eventually(counts, lambda found: found == (1, 1))
+    await eventually(lambda: counts(arena), lambda found: found == (1, 1))
 
 
 async def test_paused_deployment_shows_it_and_does_not_roll(arena: Arena) -> None:
