@@ -56,6 +56,10 @@ async def test_variables_of_the_image_are_not_known_to_args(node: NodeNamespace)
     assert (await output(node, on("program", args=["$(GREETING)"]))).startswith("['$(GREETING)']")
 
 
+async def test_the_host_name_is_in_a_file(node: NodeNamespace) -> None:
+    assert await output(node, on("cmd", command=["cat", "/etc/hostname"])) == "p\n"
+
+
 async def test_env_and_working_dir_replace_those_of_the_image(node: NodeNamespace) -> None:
     container = on("program", env=[{"name": "GREETING", "value": "mine"}], workingDir="/tmp")
     assert await output(node, container) == "['a', '$(GREETING)'] /tmp mine /root\n"

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from trainwright.cluster.linux.safe_paths import open_beneath
-from trainwright.cluster.node.pods.config.pod_context import installation
+from trainwright.cluster.node.pods.config.pod_context import HOSTNAME_FILE, installation
 from trainwright.cluster.node.pods.config.runtime_config import RuntimeConfig, WaitingReason
 from trainwright.cluster.node.pods.pod_directory import PodDirectory
 from trainwright.cluster.node.supervisor.sandbox.sandbox import PLAIN
@@ -18,6 +18,7 @@ def set_up_pod(directory: PodDirectory, config: RuntimeConfig) -> tuple[WaitingR
     """Returns why the pod has to wait, nothing if it is set up. Can be repeated."""
     directory.create()
     _make_termination_files(config)
+    (directory.path / HOSTNAME_FILE).write_text(f"{config.pod_json['hostname']}\n")
     waiting = tuple(_failures(config)) or tuple(_make_mount_sources(config))
     if not waiting:
         directory.write_runtime_config(config.pod_json)

@@ -13,6 +13,7 @@ from trainwright.cluster.node.pods.config.lifecycle_config import lifecycle_sett
 from trainwright.cluster.node.pods.config.limits import container_limits
 from trainwright.cluster.node.pods.config.omp_threads import cpu_of, omp_threads, processes_per_pod
 from trainwright.cluster.node.pods.config.pod_context import (
+    HOSTNAME_FILE,
     PodContext,
     PodWarning,
     image_of,
@@ -279,8 +280,10 @@ class ContainerConfigBuilder:
     def _mounts_of_image(
         self, volumes: list[dict[str, Any]], environment: Mapping[str, str]
     ) -> list[dict[str, object]]:
-        """What an image with files of its own gets from this machine: the resolver, and the driver of its GPUs."""
-        found: list[dict[str, object]] = []
+        """What an image with files of its own gets from the node: the host name, the resolver, and the driver of its
+        GPUs."""
+        name = posixpath.join(self._context.directory, HOSTNAME_FILE)
+        found: list[dict[str, object]] = [{"source": name, "target": "/etc/hostname", "readOnly": True}]
         if self._context.has_resolver:
             found.append({"source": _RESOLVER, "target": _RESOLVER, "readOnly": True})
         if self._gpus:

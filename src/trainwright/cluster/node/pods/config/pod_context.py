@@ -14,6 +14,9 @@ from trainwright.cluster.node.volumes.nfs import NfsSupport
 from trainwright.objects import Object
 from trainwright.objects.node_annotations import PYTHON
 
+HOSTNAME_FILE = "hostname"
+"""In the pod's directory: what images see as /etc/hostname."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodContext:
