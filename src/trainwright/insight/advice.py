@@ -52,7 +52,7 @@ _CHECK_FILE = "check the path and the volumes"
 
 
 def file_advice(evidence: Evidence, match: re.Match[str]) -> str:
-    """Where the program looked for the file, as far as the node tells."""
+    """Where the program looked for the file, as far as the node reports it."""
     found = _MISSING.search(match.string)
     path, directory = found["path"] if found else match.groupdict().get("file", ""), evidence.directory
     if not directory:

@@ -29,7 +29,7 @@ def explanation(states: Sequence[JobState], *, down: bool = False, up: str = "")
     """What Ctrl-C does to unfinished jobs. `down`: their cluster is not running, and the command `up` starts it."""
     many = len(states) > 1
     job, them = ("jobs", "them") if many else ("job", "it")
-    # The API is the last to tell that pods have ended if it is down.
+    # While the API server is down, only the processes show whether pods have ended.
     running = any(state.process_ids() if down else state.running_since() for state in states)
     if down:
         pods = "keep running" if running else "have ended"

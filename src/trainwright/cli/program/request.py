@@ -55,7 +55,7 @@ class ProgramFlags:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgramJob:
-    """The job of a program, and what to tell the user about it."""
+    """The job of a program, and notes about it for the user."""
 
     document: Document
     notes: tuple[str, ...]

@@ -100,7 +100,7 @@ class NodeAgent:
         """Runs until it is cancelled or stopped."""
         self._running = asyncio.current_task()
         network = PodNetwork(self._config.directory, machine_hosts=_machine_hosts)
-        # The name is that which users of events look for. A pod has three events at its start: they come after it.
+        # Events have the kubelet's name, by which users filter them. Those of a pod's start are written after it.
         recorder = EventRecorder(self._client, "kubelet", self._config.node_name, delay=0.25)
         retention = Retention(self._client, self._config.directory)
         pod_workers = PodWorkers(self._client, self._config, network, recorder, on_retired=retention.add)
@@ -231,7 +231,7 @@ def _node_config(
     nfs_mappings: Mapping[str, str],
     images: ImageSettings,
 ) -> NodeConfig:
-    """Looks what this machine has and can do."""
+    """Detects what this machine has and can do."""
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     home = Path(_home())
     detected = detect_sandbox(str(directory.absolute()), forced=sandbox, python=supervisor_python)

@@ -26,7 +26,7 @@ def set_requestor(request: Object, user: UserInfo) -> None:
 
 
 def check_subject(request: Object) -> None:
-    """Nobody becomes an administrator by an approval: the plugin CertificateSubjectRestriction."""
+    """An approval makes no user an administrator, as upstream's admission plugin CertificateSubjectRestriction."""
     if request["spec"].get("signerName") == SIGNER and MASTERS in organizations_of(pem_of(request)):
         why = f"use of {SIGNER} signer with {MASTERS} group is not allowed"
         raise errors.forbidden(CERTIFICATE_SIGNING_REQUESTS, request["metadata"]["name"], why)

@@ -65,6 +65,11 @@ class PodDirectory:
         return self._read("state.json")
 
     @property
+    def is_finished(self) -> bool:
+        """True if no container runs or will run again, according to the state."""
+        return bool((self.state or {}).get("finished"))
+
+    @property
     def had_supervisor(self) -> bool:
         return (self.path / "supervisor.json").exists()
 

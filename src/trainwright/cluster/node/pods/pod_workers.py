@@ -83,7 +83,7 @@ class PodWorkers:
             self._recorder,
             directory=node.directory,
             home=node.home,
-            wake=self.queue.add,
+            enqueue=self.queue.add,
             can_mount=node.sandbox.level != PLAIN,
         )
         self.volumes = VolumeManager(client, on_change=self._on_object_change, clock=clock)
@@ -118,7 +118,7 @@ class PodWorkers:
             self.queue.add(uid)
             if (config := directory.runtime_config) is not None:
                 self._network.reserve(uid, str(config["address"]))
-                if not (directory.state or {}).get("finished"):
+                if not directory.is_finished:
                     self._gpus.restore(uid, [*config["initContainers"], *config["containers"]])
 
     async def close(self) -> None:
@@ -189,44 +189,55 @@ class PodWorkers:
             self._recorder.warn(pod, PodWarning("NodeError", f"{type(error).__name__}: {error}"))
 
     async def sync(self, uid: str) -> Outcome:
-        outcome: Outcome = Done()
-        pods = self.store.by_index("uid", uid)
+        """Starts, updates or stops the pod, then writes its status; removes what is left of a deleted one."""
         directory = self._directory_of(uid)
         supervisor = self._supervisors.find(uid, directory)
+        pods = self.store.by_index("uid", uid)
         if not pods:
             await self._clean_up(uid, directory, supervisor)
-            return outcome
+            return Done()
         pod = pods[0]
         deleting = pod["metadata"].get("deletionTimestamp") is not None
+        outcome: Outcome = Done()
         waiting: tuple[WaitingReason, ...] = ()
-        if supervisor is None and not is_finished(pod):
-            state = directory.state
-            if state is not None and state["finished"]:
-                pass
-            elif (left := self._seconds_left(pod)) is not None and left <= 0:
-                self._exceed_deadline(pod, directory)
-            elif directory.had_supervisor or _has_run(pod):
-                await self._recover(pod, directory, deleting=deleting)
-            elif not deleting:
-                waiting = await self._starter.start(pod, directory)
-                if not waiting:
-                    self._generations[uid] = pod["metadata"].get("generation", 0)
-                    self._warn_about_disk(pod)
-                    return RequeueAfter(_FIRST_STATE_SECONDS)
-                outcome = RequeueAfter(_RETRY_SECONDS)
-        elif supervisor is not None and deleting:
+        if supervisor is not None and deleting:
             self._stop_pod(pod, directory, supervisor)
         elif supervisor is not None:
             self._update_pod(pod, directory, supervisor)
             outcome = await self._refresh_volumes(pod, directory)
+        elif is_finished(pod) or directory.is_finished:
+            pass
+        elif self._is_past_deadline(pod):
+            self._exceed_deadline(pod, directory)
+        elif directory.had_supervisor or _has_run(pod):
+            await self._recover(pod, directory, deleting=deleting)
+        elif not deleting:
+            waiting = await self._start_pod(pod, directory)
+            if not waiting:
+                return RequeueAfter(_FIRST_STATE_SECONDS)
+            outcome = RequeueAfter(_RETRY_SECONDS)
+        await self._write_status(pod, directory, waiting, deleting=deleting)
+        return outcome
+
+    async def _start_pod(self, pod: Object, directory: PodDirectory) -> tuple[WaitingReason, ...]:
+        """Returns why containers wait; nothing if the pod was started."""
+        waiting = await self._starter.start(pod, directory)
+        if not waiting:
+            self._generations[pod["metadata"]["uid"]] = pod["metadata"].get("generation", 0)
+            self._warn_about_disk(pod)
+        return waiting
+
+    async def _write_status(
+        self, pod: Object, directory: PodDirectory, waiting: tuple[WaitingReason, ...], *, deleting: bool
+    ) -> None:
+        """Writes events and status, and deletes the object of a deleted pod that has ended."""
         self._events.relay(pod, directory)
         state = directory.state
         if state is not None or not deleting:
             pod = await self._statuses.update(pod, directory, state, waiting)
-        if deleting and uid not in self._supervisors:
+        if deleting and pod["metadata"]["uid"] not in self._supervisors:
             self._events.relay(pod, directory)  # the supervisor may have ended while the status was written
             await self._statuses.delete_object(pod)
-        return outcome
 
     def _directory_of(self, uid: str) -> PodDirectory:
         return PodDirectory(self._node.directory / "pods" / uid)
@@ -243,9 +254,8 @@ class PodWorkers:
                 warning = PodWarning("FailedMount", error)
             for pod in self.store.by_index("uid", uid):
                 self._recorder.warn(pod, warning)
-        finished = bool((directory.state or {}).get("finished"))
         # A supervisor that failed immediately would fail again: wait before starting the next one.
-        delay = 0.0 if finished else _RETRY_SECONDS - (time.monotonic() - supervisor.since)
+        delay = 0.0 if directory.is_finished else _RETRY_SECONDS - (time.monotonic() - supervisor.since)
         self.queue.add_after(uid, delay)
 
     async def _recover(self, pod: Object, directory: PodDirectory, *, deleting: bool) -> None:
@@ -303,10 +313,11 @@ class PodWorkers:
             self._recorder.warn(pod, PodWarning("FailedMount", refresh.failure))
         return Done() if refresh.due_in is None else RequeueAfter(refresh.due_in)
 
-    def _seconds_left(self, pod: Object) -> float | None:
-        """Until activeDeadlineSeconds end; None without a deadline."""
-        deadline = deadline_at(pod, started_at(pod, self._clock()))
-        return None if deadline is None else deadline - self._clock().timestamp()
+    def _is_past_deadline(self, pod: Object) -> bool:
+        """True if activeDeadlineSeconds are over."""
+        now = self._clock()
+        deadline = deadline_at(pod, started_at(pod, now))
+        return deadline is not None and deadline <= now.timestamp()
 
     def _exceed_deadline(self, pod: Object, directory: PodDirectory) -> None:
         """Of a pod without a supervisor, for example because it waits for a volume."""

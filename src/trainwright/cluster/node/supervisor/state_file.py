@@ -1,4 +1,4 @@
-"""state.json: what a supervisor tells the agent. Tries again while the disk is full or the agent busy.
+"""state.json: what a supervisor reports to the agent. Tries again while the disk is full or the agent is busy.
 
 Standard library only.
 """
@@ -53,7 +53,7 @@ class StateFile:
         self.retry_at = None if notify_agent(self._node, self._uid) else now + _RETRY_SECONDS
 
     def report_full_disk(self) -> None:
-        """Tells the agent, which records an event; nothing can be written here."""
+        """Notifies the agent, which records an event: nothing can be written to this disk."""
         now = time.monotonic()
         last = self._disk_full_reported_at
         if (last is None or now >= last + _DISK_FULL_REPORT_SECONDS) and notify_agent(

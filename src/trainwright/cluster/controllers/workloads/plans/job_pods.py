@@ -1,4 +1,4 @@
-"""What the pods of a Job tell: completion indexes, failures, when a pod finished, the back-off, the failure policy."""
+"""What the pods of a Job show: completion indexes, failures, when a pod finished, the back-off, the failure policy."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

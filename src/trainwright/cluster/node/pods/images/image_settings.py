@@ -14,4 +14,4 @@ class ImageSettings:
     unknown: str = "host"
     """One of UNKNOWN_IMAGES."""
     registries: frozenset[str] = frozenset()
-    """Registries from which images are pulled although nobody has logged in to them."""
+    """Registries from which images are pulled without a login."""

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 _UNPACK_RETRY_SECONDS = 10.0
 _CONFIGURED_SECONDS = 10.0
-"""How long it is remembered whether somebody has logged in to a registry."""
+"""How long it is remembered whether the user has logged in to a registry."""
 _SECRET_KEYS = (".dockerconfigjson", ".dockercfg")
 
 
@@ -77,18 +77,18 @@ class PodImages:
         *,
         directory: Path,
         home: str,
-        wake: Callable[[str], None],
+        enqueue: Callable[[str], None],
         can_mount: bool,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`directory` is the node's. `wake` is called with the uid of a pod whose image may be ready; `can_mount` is
+        """`directory` is the node's. `enqueue` is called with the uid of a pod whose image may be ready; `can_mount` is
         False at sandbox plain."""
         self.store = ImageStore(settings.directory)
         self._client = client
         self._settings = settings
         self._recorder = recorder
         self._home = home
-        self._wake = wake
+        self._enqueue = enqueue
         self._can_mount = can_mount
         self._clock = clock
         self._layers = UnpackedLayers(self.store)
@@ -273,7 +273,7 @@ class PodImages:
     # Pulling
 
     async def _may_pull(self, pod: Object, reference: ImageReference) -> bool:
-        """A registry is configured if somebody has logged in to it, the pod has a secret for it, or a flag names it."""
+        """A registry is configured if the user has logged in to it, the pod has a secret for it, or a flag names it."""
         if self._settings.unknown == "pull" or reference.registry in self._settings.registries:
             return True
         if pod["spec"].get("imagePullSecrets"):
@@ -342,7 +342,7 @@ class PodImages:
         pull.began, pull.backing_off = self._clock(), False
         pull.task = asyncio.create_task(pull_image(self.store, reference, credentials=keyring))
         uid = pod["metadata"]["uid"]
-        pull.task.add_done_callback(lambda _: self._wake(uid))
+        pull.task.add_done_callback(lambda _: self._enqueue(uid))
 
     def _finish(
         self, pod: Object, path: str, container: str, name: str, pull: _Pull, found: Image | None
@@ -414,7 +414,7 @@ class PodImages:
 
     def _on_unpacked(self, unpacking: _Unpacking, _: asyncio.Task[str]) -> None:
         for uid in unpacking.waiting:
-            self._wake(uid)
+            self._enqueue(uid)
 
     async def _run_unpacking(self, image: Image) -> str:
         """Why it failed; empty if it did not. In a process of its own, because it takes seconds of CPU."""
