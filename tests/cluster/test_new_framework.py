@@ -44,7 +44,7 @@ EXTRAS = [
 
 
 @dataclass
-class Hall:
+class OrchestraCluster:
     """A cluster with an operator that knows the framework. `finish` lets the program of a pod exit with 0."""
 
     client: Client
@@ -83,79 +83,79 @@ class Hall:
         if waits:
             spec |= {
                 "command": ["sh", "-c", program, directory],
-                "volumeMounts": [{"name": "hall", "mountPath": directory}],
+                "volumeMounts": [{"name": "shared", "mountPath": directory}],
             }
-        volume = {"name": "hall", "hostPath": {"path": directory}}
+        volume = {"name": "shared", "hostPath": {"path": directory}}
         return {"spec": {"containers": [spec], "volumes": [volume], "terminationGracePeriodSeconds": 1}}
 
 
 @asynccontextmanager
-async def real_hall(config: ClusterConfig, namespace: str, directory: Path) -> AsyncIterator[Hall]:
+async def real_orchestra(config: ClusterConfig, namespace: str, directory: Path) -> AsyncIterator[OrchestraCluster]:
     async with Client(config) as client:
         await install_crds(client, KINDS.values())
         async with (
             running_kubelet(client, namespace) as kubelet,
             running_operator(client, kinds=KINDS, frameworks=FRAMEWORKS, namespace=namespace),
         ):
-            yield Hall(client, namespace, directory, kubelet.finish)
+            yield OrchestraCluster(client, namespace, directory, kubelet.finish)
 
 
 @asynccontextmanager
-async def embedded_hall(directory: Path) -> AsyncIterator[Hall]:
-    (shared := directory / "hall").mkdir()
+async def embedded_orchestra(directory: Path) -> AsyncIterator[OrchestraCluster]:
+    (shared := directory / "shared").mkdir()
 
     async def finish(pod: str) -> None:
         (shared / pod.rpartition("-")[2]).touch()
 
-    async with embedded_cluster(directory / "data") as cluster, Client(cluster.config) as client:
+    async with embedded_cluster(directory / "data") as running, Client(running.config) as client:
         await install_crds(client, KINDS.values())
-        settings = operator_settings(cluster.sandbox)
+        settings = operator_settings(running.sandbox)
         async with running_operator(client, kinds=KINDS, frameworks=FRAMEWORKS, settings=settings):
-            yield Hall(client, "default", shared, finish, embedded=True)
+            yield OrchestraCluster(client, "default", shared, finish, embedded=True)
 
 
 @pytest.fixture(params=["embedded", pytest.param("real", marks=pytest.mark.apiserver)])
-async def hall(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Hall]:
+async def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[OrchestraCluster]:
     if request.param == "embedded":
-        chosen = embedded_hall(tmp_path)
+        chosen = embedded_orchestra(tmp_path)
     else:
         config = request.getfixturevalue("control_plane").config
-        chosen = real_hall(config, request.getfixturevalue("real_namespace"), tmp_path)
-    async with chosen as hall:
-        yield hall
+        chosen = real_orchestra(config, request.getfixturevalue("real_namespace"), tmp_path)
+    async with chosen as cluster:
+        yield cluster
 
 
-async def test_a_job_of_a_new_framework_runs_to_its_end(hall: Hall) -> None:
-    builder = JobBuilder("ninth", kind=ORCHESTRA, namespace=hall.namespace).run_policy(cleanPodPolicy="All")
-    builder.replica("Conductor", pod=hall.template("conductor", waits=False))
-    builder.replica("Violin", 2, pod=hall.template("orchestra", waits=True))
-    builder.replica("Audience", pod=hall.template("orchestra", waits=True))
+async def test_a_job_of_a_new_framework_runs_to_its_end(cluster: OrchestraCluster) -> None:
+    builder = JobBuilder("ninth", kind=ORCHESTRA, namespace=cluster.namespace).run_policy(cleanPodPolicy="All")
+    builder.replica("Conductor", pod=cluster.template("conductor", waits=False))
+    builder.replica("Violin", 2, pod=cluster.template("orchestra", waits=True))
+    builder.replica("Audience", pod=cluster.template("orchestra", waits=True))
 
-    created = await submit(hall.client, builder)
-    playing = await eventually(hall.job, lambda seen: reason(seen) == "OrchestraJobPlaying")
-    assert message(playing) == f"OrchestraJob {hall.namespace}/ninth plays."
+    created = await submit(cluster.client, builder)
+    playing = await eventually(cluster.job, lambda seen: reason(seen) == "OrchestraJobPlaying")
+    assert message(playing) == f"OrchestraJob {cluster.namespace}/ninth plays."
 
-    await check_pods(hall)
-    await check_objects(hall, owner=created)
-    await check_that_a_scale_up_restarts_no_pod(hall)
+    await check_pods(cluster)
+    await check_objects(cluster, owner=created)
+    await check_that_a_scale_up_restarts_no_pod(cluster)
 
-    await hall.finish("ninth-violin-0")
-    finished = await eventually(hall.job, lambda seen: reason(seen) == "OrchestraJobApplauded")
-    assert message(finished) == f"OrchestraJob {hall.namespace}/ninth was applauded."
+    await cluster.finish("ninth-violin-0")
+    finished = await eventually(cluster.job, lambda seen: reason(seen) == "OrchestraJobApplauded")
+    assert message(finished) == f"OrchestraJob {cluster.namespace}/ninth was applauded."
     assert finished["status"]["completedIndexes"] == {"Violin": "0"}
-    await eventually(hall.pods, lambda left: left == {})
+    await eventually(cluster.pods, lambda left: left == {})
     for resource, name in EXTRAS:
-        assert await hall.exists(resource, name), "the operator may not delete it"
-    await eventually(hall.reasons, lambda seen: "OrchestraJobApplauded" in seen)
+        assert await cluster.exists(resource, name), "the operator may not delete it"
+    await eventually(cluster.reasons, lambda seen: "OrchestraJobApplauded" in seen)
 
-    await hall.client.delete(ORCHESTRA.resource, "ninth", namespace=hall.namespace)
-    for resource, name in EXTRAS if hall.embedded or THOROUGH else ():
-        # A real garbage collector learns of new kinds every thirty seconds.
-        await eventually(partial(hall.exists, resource, name), lambda there: not there, seconds=90)
+    await cluster.client.delete(ORCHESTRA.resource, "ninth", namespace=cluster.namespace)
+    for resource, name in EXTRAS if cluster.embedded or THOROUGH else ():
+        # kube-controller-manager discovers new kinds every thirty seconds.
+        await eventually(partial(cluster.exists, resource, name), lambda there: not there, seconds=90)
 
 
-async def check_pods(hall: Hall) -> None:
-    pods = await hall.pods()
+async def check_pods(cluster: OrchestraCluster) -> None:
+    pods = await cluster.pods()
     assert sorted(pods) == ["ninth-audience-0", "ninth-conductor", "ninth-violin-0", "ninth-violin-1"]
     conductor = pods["ninth-conductor"]
     assert conductor["spec"]["serviceAccountName"] == "ninth-conductor"
@@ -165,31 +165,33 @@ async def check_pods(hall: Hall) -> None:
     violins = ",".join(f"ninth-violin-{index}:{port}" for index, port in enumerate(ports))
     assert env(conductor)["VIOLINS"] == violins
     for index, port in enumerate(ports):
-        service = await hall.get(SERVICES, f"ninth-violin-{index}")
+        service = await cluster.get(SERVICES, f"ninth-violin-{index}")
         assert [(one["name"], str(one["port"])) for one in service["spec"]["ports"]] == [("strings", port)]
-    assert not await hall.exists(SERVICES, "ninth-conductor")
-    status = (await hall.job())["status"]
+    assert not await cluster.exists(SERVICES, "ninth-conductor")
+    status = (await cluster.job())["status"]
     if "ports" in status:
         assert status["ports"] == {f"violin-{index}": int(port) for index, port in enumerate(ports)}
         assert len(set(ports)) == 2
 
 
-async def check_objects(hall: Hall, *, owner: Object) -> None:
+async def check_objects(cluster: OrchestraCluster, *, owner: Object) -> None:
     for resource, name in EXTRAS:
-        found = await hall.get(resource, name)
+        found = await cluster.get(resource, name)
         assert [one["uid"] for one in found["metadata"]["ownerReferences"]] == [owner["metadata"]["uid"]]
     await eventually(
-        lambda: hall.get(CONFIG_MAPS, "ninth-score"),
+        lambda: cluster.get(CONFIG_MAPS, "ninth-score"),
         lambda score: score["data"] == {"playing": "ninth-violin-0\nninth-violin-1\n"},
     )
 
 
-async def check_that_a_scale_up_restarts_no_pod(hall: Hall) -> None:
-    before = await hall.pods()
+async def check_that_a_scale_up_restarts_no_pod(cluster: OrchestraCluster) -> None:
+    before = await cluster.pods()
     more = {"spec": {"orchestraReplicaSpecs": {"Violin": {"replicas": 3}}}}
-    await hall.client.patch(ORCHESTRA.resource, "ninth", more, namespace=hall.namespace)
-    await eventually(hall.pods, lambda pods: len(pods) == 5 and pods["ninth-violin-2"]["status"]["phase"] == "Running")
-    after = await hall.pods()
+    await cluster.client.patch(ORCHESTRA.resource, "ninth", more, namespace=cluster.namespace)
+    await eventually(
+        cluster.pods, lambda pods: len(pods) == 5 and pods["ninth-violin-2"]["status"]["phase"] == "Running"
+    )
+    after = await cluster.pods()
     assert {name: uid(after[name]) for name in before} == {name: uid(pod) for name, pod in before.items()}
 
 

@@ -1,4 +1,4 @@
-"""The first moments of a job on a real API server: its pods come before its status, and much may happen in between."""
+"""The first moments of a job on a real API server: its pods are created before its status is written."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -19,64 +19,66 @@ from trainwright.objects.resources import PODS, Resource
 pytestmark = pytest.mark.apiserver
 
 QUOTAS = Resource("", "v1", "resourcequotas", "ResourceQuota")
-EVERYBODY = ["digits-master-0", "digits-worker-0", "digits-worker-1"]
+PODS_OF_JOB = ["digits-master-0", "digits-worker-0", "digits-worker-1"]
 
 
-class Overtaken(Client):
-    """A client that lets something happen before its first pod goes out, when the plan for it is made."""
+class InterruptedClient(Client):
+    """A client that awaits `before_first_pod` when the plan is made and before its first pod is sent."""
 
-    meanwhile: Callable[[], Awaitable[object]] | None = None
+    before_first_pod: Callable[[], Awaitable[object]] | None = None
 
     async def send(self, request: Request) -> Response:
-        if self.meanwhile and request.method == "POST" and request.path.endswith("/pods"):
-            happen, self.meanwhile = self.meanwhile, None
-            await happen()
+        if self.before_first_pod and request.method == "POST" and request.path.endswith("/pods"):
+            callback, self.before_first_pod = self.before_first_pod, None
+            await callback()
         return await super().send(request)
 
 
 @asynccontextmanager
-async def overtaken_operator(
+async def interrupted_operator(
     client: Client, control_plane: ControlPlane, namespace: str
-) -> AsyncIterator[tuple[JobHarness, Overtaken]]:
-    """What `client` sees of the work of an operator, and the client of that operator."""
+) -> AsyncIterator[tuple[JobHarness, InterruptedClient]]:
+    """An operator, seen by `client`, and the client that the operator itself uses."""
     async with (
-        Overtaken(control_plane.config) as overtaken,
-        running_operator(overtaken, namespace=namespace) as operator,
+        InterruptedClient(control_plane.config) as interrupted,
+        running_operator(interrupted, namespace=namespace) as operator,
     ):
-        yield JobHarness(client, namespace, operator), overtaken
+        yield JobHarness(client, namespace, operator), interrupted
 
 
 async def test_a_job_that_is_suspended_while_its_pods_are_created_keeps_none(
     client: Client, control_plane: ControlPlane, real_namespace: str
 ) -> None:
-    async with overtaken_operator(client, control_plane, real_namespace) as (scene, overtaken):
-        overtaken.meanwhile = lambda: scene.suspend("digits")
-        await scene.submit(JobBuilder().master().workers(2))
-        suspended = await scene.wait_for_conditions("digits", upstream.created("digits"), upstream.suspended("digits"))
-        assert overtaken.meanwhile is None
+    async with interrupted_operator(client, control_plane, real_namespace) as (harness, interrupted):
+        interrupted.before_first_pod = lambda: harness.suspend("digits")
+        await harness.submit(JobBuilder().master().workers(2))
+        suspended = await harness.wait_for_conditions(
+            "digits", upstream.created("digits"), upstream.suspended("digits")
+        )
+        assert interrupted.before_first_pod is None
         assert "startTime" not in suspended["status"]
-        await scene.wait_for_children("digits", [])
-        told = [(verb, name) for verb in ("Create", "Delete") for name in EVERYBODY]
-        await scene.wait_for_only_events(
+        await harness.wait_for_children("digits", [])
+        expected = [(verb, name) for verb in ("Create", "Delete") for name in PODS_OF_JOB]
+        await harness.wait_for_only_events(
             "digits",
-            *(("Normal", f"Successful{verb}Pod", f"{verb}d pod: {name}") for verb, name in told),
-            *(("Normal", f"Successful{verb}Service", f"{verb}d service: {name}") for verb, name in told),
+            *(("Normal", f"Successful{verb}Pod", f"{verb}d pod: {name}") for verb, name in expected),
+            *(("Normal", f"Successful{verb}Service", f"{verb}d service: {name}") for verb, name in expected),
             ("Normal", "PyTorchJobSuspended", "PyTorchJob digits is suspended."),
         )
 
-        await scene.suspend("digits", False)
-        await scene.wait_for_children("digits", EVERYBODY)
+        await harness.suspend("digits", False)
+        await harness.wait_for_children("digits", PODS_OF_JOB)
 
 
 async def test_a_job_that_is_scaled_while_its_pods_are_created_has_the_right_ones_in_the_end(
     client: Client, control_plane: ControlPlane, real_namespace: str
 ) -> None:
-    async with overtaken_operator(client, control_plane, real_namespace) as (scene, overtaken):
-        overtaken.meanwhile = lambda: scene.change("digits", pytorchReplicaSpecs={"Worker": {"replicas": 1}})
-        await scene.submit(JobBuilder().master().workers(2))
-        await scene.wait_for_conditions("digits", upstream.created("digits"))
-        await scene.settle()
-        await scene.wait_for_children("digits", EVERYBODY[:2])
+    async with interrupted_operator(client, control_plane, real_namespace) as (harness, interrupted):
+        interrupted.before_first_pod = lambda: harness.change("digits", pytorchReplicaSpecs={"Worker": {"replicas": 1}})
+        await harness.submit(JobBuilder().master().workers(2))
+        await harness.wait_for_conditions("digits", upstream.created("digits"))
+        await harness.settle()
+        await harness.wait_for_children("digits", PODS_OF_JOB[:2])
 
 
 async def test_a_job_that_a_quota_holds_up_shows_it_and_goes_on_when_there_is_room(
@@ -85,21 +87,21 @@ async def test_a_job_that_a_quota_holds_up_shows_it_and_goes_on_when_there_is_ro
     """Upstream writes no status at all: the row on jobs without one of docs/compatibility.md."""
     await _allow_pods(client, real_namespace, 1)
     async with running_operator(client, namespace=real_namespace) as operator:
-        scene = JobHarness(client, real_namespace, operator)
-        await scene.submit(JobBuilder().master().workers(2))
-        await scene.wait_for_conditions("digits", upstream.created("digits"))
+        harness = JobHarness(client, real_namespace, operator)
+        await harness.submit(JobBuilder().master().workers(2))
+        await harness.wait_for_conditions("digits", upstream.created("digits"))
 
         async def refusals() -> list[str]:
-            return [message for _, reason, message in await scene.events("digits") if reason == "FailedCreatePod"]
+            return [message for _, reason, message in await harness.events("digits") if reason == "FailedCreatePod"]
 
         refused = await eventually(refusals, bool)
         assert all(message.startswith("Error creating: pods ") and "exceeded quota" in message for message in refused)
-        assert "startTime" in await scene.status("digits")
-        await eventually(lambda: scene.pods("digits"), lambda pods: len(pods) == 1)
+        assert "startTime" in await harness.status("digits")
+        await eventually(lambda: harness.pods("digits"), lambda pods: len(pods) == 1)
 
         await client.delete(QUOTAS, "few", namespace=real_namespace)
-        await scene.wait_for_children("digits", EVERYBODY)
-        assert await scene.conditions("digits") == [upstream.created("digits")]
+        await harness.wait_for_children("digits", PODS_OF_JOB)
+        assert await harness.conditions("digits") == [upstream.created("digits")]
 
 
 async def _allow_pods(client: Client, namespace: str, most: int) -> None:

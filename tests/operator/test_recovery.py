@@ -1,4 +1,4 @@
-"""What a job survives on a real API server: a broken collective, a node that is gone, a namespace with strict rules."""
+"""What a job survives on a real API server: a failed collective, a lost node, a namespace with restricted pods."""
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -20,7 +20,7 @@ from trainwright.objects.resources import NAMESPACES, NODES, PODS
 
 pytestmark = pytest.mark.apiserver
 
-EVERYBODY = ["digits-master-0", "digits-worker-0", "digits-worker-1"]
+PODS_OF_JOB = ["digits-master-0", "digits-worker-0", "digits-worker-1"]
 
 
 def job() -> JobBuilder:
@@ -28,37 +28,39 @@ def job() -> JobBuilder:
 
 
 @asynccontextmanager
-async def scene(client: Client, namespace: str, settings: Settings | None = None) -> AsyncIterator[JobHarness]:
+async def running_harness(
+    client: Client, namespace: str, settings: Settings | None = None
+) -> AsyncIterator[JobHarness]:
     async with running_operator(client, namespace=namespace, settings=settings, cluster_resources=[NODES]) as operator:
         yield JobHarness(client, namespace, operator)
 
 
-class Births:
-    """Every pod of a namespace at the moment of its birth, with those that were there at that moment."""
+class CreatedPods:
+    """For every pod of a namespace, by uid: the pods that existed when it was created."""
 
     def __init__(self) -> None:
         self.present: set[str] = set()
-        self.company: dict[str, set[str]] = {}
+        self.existed: dict[str, set[str]] = {}
 
     def note(self, kind: str, pod: Object) -> None:
         uid = pod["metadata"]["uid"]
         if kind == "DELETED":
             self.present.discard(uid)
-        elif uid not in self.company:
-            self.company[uid] = set(self.present)
+        elif uid not in self.existed:
+            self.existed[uid] = set(self.present)
             self.present.add(uid)
 
     async def wait_for(self, uids: Sequence[str]) -> set[str]:
-        """Waits until the watch has shown these pods; returns all that were there when one of them was born."""
+        """Waits until the watch has shown these pods; returns all that existed when one of them was created."""
 
         async def shown() -> dict[str, set[str]]:
-            return self.company
+            return self.existed
 
-        found = await eventually(shown, lambda company: company.keys() >= set(uids))
+        found = await eventually(shown, lambda existed: existed.keys() >= set(uids))
         return set().union(*(found[uid] for uid in uids))
 
     @asynccontextmanager
-    async def watched(self, client: Client, namespace: str) -> AsyncIterator["Births"]:
+    async def watched(self, client: Client, namespace: str) -> AsyncIterator["CreatedPods"]:
         version = (await client.list(PODS, namespace=namespace)).resource_version
 
         async def follow() -> None:
@@ -69,102 +71,104 @@ class Births:
             yield self
 
 
-async def test_a_broken_collective_starts_again_as_a_whole_and_counts_once(client: Client, real_namespace: str) -> None:
+async def test_group_restart_replaces_all_pods_and_counts_once(client: Client, real_namespace: str) -> None:
     builder = job().run_policy(backoffLimit=2).annotation("trainwright.dev/restart-scope", "group")
     async with (
         running_kubelet(client, real_namespace) as kubelet,
-        scene(client, real_namespace) as stage,
-        Births().watched(client, real_namespace) as births,
+        running_harness(client, real_namespace) as harness,
+        CreatedPods().watched(client, real_namespace) as created,
     ):
-        await stage.submit(builder)
-        await stage.wait_until_running("digits")
-        old = {pod["metadata"]["uid"] for pod in (await stage.pods("digits")).values()}
-        # All fail, one after the other, as ranks of a collective do when one of them has gone.
-        for name in reversed(EVERYBODY):
+        await harness.submit(builder)
+        await harness.wait_until_running("digits")
+        old = {pod["metadata"]["uid"] for pod in (await harness.pods("digits")).values()}
+        # All fail one after the other, as the ranks of a collective do when one of them has failed.
+        for name in reversed(PODS_OF_JOB):
             await kubelet.finish(name, exit_code=1)
         new = await eventually(
-            lambda: stage.pods("digits"),
-            lambda pods: pods.keys() == set(EVERYBODY) and not old & {pod["metadata"]["uid"] for pod in pods.values()},
+            lambda: harness.pods("digits"),
+            lambda pods: (
+                pods.keys() == set(PODS_OF_JOB) and not old & {pod["metadata"]["uid"] for pod in pods.values()}
+            ),
         )
-        await stage.wait_until_running("digits")
-        assert sum((await stage.status("digits"))["restarts"].values()) == 1
-        assert "replacedPods" not in await stage.status("digits")
-        company = await births.wait_for([pod["metadata"]["uid"] for pod in new.values()])
-        assert not company & old, "a pod met one of the old group"
+        await harness.wait_until_running("digits")
+        assert sum((await harness.status("digits"))["restarts"].values()) == 1
+        assert "replacedPods" not in await harness.status("digits")
+        existed = await created.wait_for([pod["metadata"]["uid"] for pod in new.values()])
+        assert not existed & old, "a pod was created beside one of the old group"
         assert {pod["spec"]["restartPolicy"] for pod in new.values()} == {"Never"}
-        for name in EVERYBODY:
+        for name in PODS_OF_JOB:
             await kubelet.finish(name, exit_code=0)
-        await stage.wait_for_end("digits", "Succeeded")
+        await harness.wait_for_end("digits", "Succeeded")
 
 
 class Nodes:
-    """Two nodes of this test's own: `far` is about to die."""
+    """Two nodes of this test alone: `far` is lost later."""
 
     def __init__(self, client: Client, namespace: str) -> None:
         self.near = FakeKubelet(client, namespace=namespace, node=f"near-{namespace}")
         self.far = FakeKubelet(client, namespace=namespace, node=f"far-{namespace}")
 
-    async def take(self, stage: JobHarness) -> dict[str, Object]:
-        """The first worker runs on `far`, the others on `near`; answers with the pods as they were."""
+    async def run_pods(self, harness: JobHarness) -> dict[str, Object]:
+        """The first worker runs on `far`, the others on `near`; returns the pods as they were created."""
         await self.near.register()
         await self.far.register()
-        pods = await eventually(lambda: stage.pods("digits"), lambda pods: pods.keys() == set(EVERYBODY))
+        pods = await eventually(lambda: harness.pods("digits"), lambda pods: pods.keys() == set(PODS_OF_JOB))
         for name in pods:
             node = self.far if name == "digits-worker-0" else self.near
             await node.bind(name)
             await node.start(name)
-        await stage.wait_until_running("digits")
+        await harness.wait_until_running("digits")
         return pods
 
 
-async def test_pods_of_a_node_that_is_not_heard_of_are_replaced(client: Client, real_namespace: str) -> None:
+async def test_pods_of_a_node_that_is_not_ready_are_replaced(client: Client, real_namespace: str) -> None:
     nodes = Nodes(client, real_namespace)
-    async with scene(client, real_namespace, Settings(dead_node_seconds=60)) as stage:
-        await stage.submit(job().run_policy(backoffLimit=0))
-        pods = await nodes.take(stage)
+    async with running_harness(client, real_namespace, Settings(dead_node_seconds=60)) as harness:
+        await harness.submit(job().run_policy(backoffLimit=0))
+        pods = await nodes.run_pods(harness)
         await nodes.far.fall_silent(since=datetime.now(UTC) - timedelta(minutes=5))
-        await stage.wait_for_replacement("digits", pods["digits-worker-0"])
+        await harness.wait_for_replacement("digits", pods["digits-worker-0"])
         await nodes.near.bind("digits-worker-0")
         await nodes.near.start("digits-worker-0")
-        status = (await stage.wait_until_running("digits"))["status"]
+        status = (await harness.wait_until_running("digits"))["status"]
         assert "restarts" not in status
 
-        async def told() -> list[str]:
-            return [message for _, reason, message in await stage.events("digits") if reason == "DeadNode"]
+        async def messages() -> list[str]:
+            return [message for _, reason, message in await harness.events("digits") if reason == "DeadNode"]
 
-        (message,) = await eventually(told, bool)
+        (message,) = await eventually(messages, bool)
         assert f"because its node far-{real_namespace} has not been ready since" in message
-        after = await stage.pods("digits")
+        after = await harness.pods("digits")
         for name in ("digits-master-0", "digits-worker-1"):
-            assert after[name]["metadata"]["uid"] == pods[name]["metadata"]["uid"], "its node is well"
+            assert after[name]["metadata"]["uid"] == pods[name]["metadata"]["uid"], "its node is ready"
 
 
 async def test_pods_that_cannot_end_because_their_node_does_not_exist_are_replaced(
     client: Client, real_namespace: str
 ) -> None:
     nodes = Nodes(client, real_namespace)
-    async with scene(client, real_namespace) as stage:
-        await stage.submit(job().annotation("trainwright.dev/dead-node-seconds", "1"))
-        pods = await nodes.take(stage)
+    async with running_harness(client, real_namespace) as harness:
+        await harness.submit(job().annotation("trainwright.dev/dead-node-seconds", "1"))
+        pods = await nodes.run_pods(harness)
         await client.delete(PODS, "digits-worker-0", namespace=real_namespace)
         await nodes.far.leave()
-        await stage.wait_for_replacement("digits", pods["digits-worker-0"])
+        await harness.wait_for_replacement("digits", pods["digits-worker-0"])
         text = f"Pod digits-worker-0 is force-deleted because its node far-{real_namespace} was deleted"
-        await stage.wait_for_events("digits", ("Warning", "DeadNode", text))
+        await harness.wait_for_events("digits", ("Warning", "DeadNode", text))
 
 
-async def test_without_being_asked_nobody_touches_pods_of_dead_nodes(client: Client, real_namespace: str) -> None:
+async def test_by_default_pods_of_dead_nodes_are_not_replaced(client: Client, real_namespace: str) -> None:
     nodes = Nodes(client, real_namespace)
-    async with scene(client, real_namespace) as stage:
-        await stage.submit(job())
-        pods = await nodes.take(stage)
+    async with running_harness(client, real_namespace) as harness:
+        await harness.submit(job())
+        pods = await nodes.run_pods(harness)
         await nodes.far.leave()
-        await stage.settle()
-        after = (await stage.pods("digits"))["digits-worker-0"]
+        await harness.settle()
+        after = (await harness.pods("digits"))["digits-worker-0"]
         assert after["metadata"]["uid"] == pods["digits-worker-0"]["metadata"]["uid"]
         assert (
             after["metadata"]["resourceVersion"]
-            == (await stage.pods("digits"))["digits-worker-0"]["metadata"]["resourceVersion"]
+            == (await harness.pods("digits"))["digits-worker-0"]["metadata"]["resourceVersion"]
         )
 
 
@@ -177,9 +181,9 @@ async def test_workers_wait_in_a_namespace_of_restricted_pods_too(client: Client
     await client.patch(NAMESPACES, real_namespace, rule)
     pod = template(securityContext=RESTRICTED)
     pod["spec"]["securityContext"] = POD_WIDE
-    async with scene(client, real_namespace) as stage:
-        await stage.submit(JobBuilder().master(pod=pod).workers(1, pod=pod))
-        pods = await eventually(lambda: stage.pods("digits"), lambda pods: len(pods) == 2)
+    async with running_harness(client, real_namespace) as harness:
+        await harness.submit(JobBuilder().master(pod=pod).workers(1, pod=pod))
+        pods = await eventually(lambda: harness.pods("digits"), lambda pods: len(pods) == 2)
     (waiting,) = pods["digits-worker-0"]["spec"]["initContainers"]
     assert waiting["securityContext"] == {**RESTRICTED, "runAsUser": 65534}
     # The rule is in force: the same pod without what our container promises is refused.

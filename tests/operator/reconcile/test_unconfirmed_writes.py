@@ -53,7 +53,9 @@ class LossyClient(Client):
 
 
 @dataclass
-class Bench(Observer):
+class ObservedApplier(Observer):
+    """An applier whose client loses responses; keeps the events and transitions that it reports."""
+
     client: LossyClient
     job: Object
     counted: list[Transition] = field(default_factory=list)
@@ -77,67 +79,71 @@ class Bench(Observer):
 
 
 @pytest.fixture
-async def bench(client: Client, control_plane: ControlPlane, real_namespace: str) -> AsyncIterator[Bench]:
+async def observed(client: Client, control_plane: ControlPlane, real_namespace: str) -> AsyncIterator[ObservedApplier]:
     job = await submit(client, JobBuilder(namespace=real_namespace).master())
     async with LossyClient(control_plane.config) as lossy:
-        yield Bench(lossy, job)
+        yield ObservedApplier(lossy, job)
 
 
 @pytest.mark.apiserver
-async def test_write_that_was_carried_out_counts_although_its_response_is_lost(bench: Bench) -> None:
-    assert await bench.apply() == ()
-    assert (bench.counted, bench.recorded) == ([Transition.CREATED], [EVENT])
-    known = bench.caches.jobs["PyTorchJob"].store.get(bench.key.namespaced_name)
+async def test_write_that_was_carried_out_counts_although_its_response_is_lost(observed: ObservedApplier) -> None:
+    assert await observed.apply() == ()
+    assert (observed.counted, observed.recorded) == ([Transition.CREATED], [EVENT])
+    known = observed.caches.jobs["PyTorchJob"].store.get(observed.key.namespaced_name)
     assert known
     assert known["status"] == STATUS
 
 
 @pytest.mark.apiserver
-async def test_conflict_with_the_own_first_try_is_no_failure(bench: Bench) -> None:
-    bench.client.sends = 2
-    assert await bench.apply() == ()
-    assert (bench.counted, bench.recorded) == ([Transition.CREATED], [EVENT])
+async def test_conflict_with_the_own_first_try_is_no_failure(observed: ObservedApplier) -> None:
+    observed.client.sends = 2
+    assert await observed.apply() == ()
+    assert (observed.counted, observed.recorded) == ([Transition.CREATED], [EVENT])
 
 
 @pytest.mark.apiserver
-async def test_first_try_may_have_been_carried_out_although_the_last_one_fails(bench: Bench) -> None:
-    bench.client.instead = Response(429, {}, b"too many requests")
-    assert await bench.apply() == ()
-    assert (bench.counted, bench.recorded) == ([Transition.CREATED], [EVENT])
+async def test_first_try_may_have_been_carried_out_although_the_last_one_fails(observed: ObservedApplier) -> None:
+    observed.client.instead = Response(429, {}, b"too many requests")
+    assert await observed.apply() == ()
+    assert (observed.counted, observed.recorded) == ([Transition.CREATED], [EVENT])
 
 
 @pytest.mark.apiserver
-async def test_conflict_with_another_client_is_raised(bench: Bench, client: Client, real_namespace: str) -> None:
+async def test_conflict_with_another_client_is_raised(
+    observed: ObservedApplier, client: Client, real_namespace: str
+) -> None:
     await client.patch(PYTORCH.resource, "digits", {"metadata": {"labels": {"a": "b"}}}, namespace=real_namespace)
-    bench.client.sends = 2
+    observed.client.sends = 2
     with pytest.raises(Conflict):
-        await bench.apply()
-    assert (bench.counted, bench.recorded) == ([], [])
+        await observed.apply()
+    assert (observed.counted, observed.recorded) == ([], [])
 
 
 @pytest.mark.apiserver
-async def test_write_stays_unconfirmed_until_the_job_can_be_read(bench: Bench) -> None:
-    bench.client.failing_reads = 2
+async def test_write_stays_unconfirmed_until_the_job_can_be_read(observed: ObservedApplier) -> None:
+    observed.client.failing_reads = 2
     with pytest.raises(Unreachable, match="incomplete"):
-        await bench.apply()
-    assert (bench.counted, bench.recorded) == ([], [])
+        await observed.apply()
+    assert (observed.counted, observed.recorded) == ([], [])
 
     with pytest.raises(Unreachable, match="no response"):
-        await bench.applier.status_writer.confirm(PYTORCH, bench.key)
-    await bench.applier.status_writer.confirm(PYTORCH, bench.key)
-    assert (bench.counted, bench.recorded) == ([Transition.CREATED], [EVENT])
-    await bench.applier.status_writer.confirm(PYTORCH, bench.key)
-    assert (bench.counted, bench.recorded) == ([Transition.CREATED], [EVENT])
+        await observed.applier.status_writer.confirm(PYTORCH, observed.key)
+    await observed.applier.status_writer.confirm(PYTORCH, observed.key)
+    assert (observed.counted, observed.recorded) == ([Transition.CREATED], [EVENT])
+    await observed.applier.status_writer.confirm(PYTORCH, observed.key)
+    assert (observed.counted, observed.recorded) == ([Transition.CREATED], [EVENT])
 
 
 @pytest.mark.apiserver
-async def test_write_to_a_deleted_job_does_not_count(bench: Bench, client: Client, real_namespace: str) -> None:
-    bench.client.failing_reads = 1
+async def test_write_to_a_deleted_job_does_not_count(
+    observed: ObservedApplier, client: Client, real_namespace: str
+) -> None:
+    observed.client.failing_reads = 1
     with pytest.raises(Unreachable):
-        await bench.apply()
+        await observed.apply()
     await client.delete(PYTORCH.resource, "digits", namespace=real_namespace)
-    await bench.applier.status_writer.confirm(PYTORCH, bench.key)
-    assert (bench.counted, bench.recorded) == ([], [])
+    await observed.applier.status_writer.confirm(PYTORCH, observed.key)
+    assert (observed.counted, observed.recorded) == ([], [])
 
 
 def job(version: str, status: Object | None, uid: str = "u") -> Object:

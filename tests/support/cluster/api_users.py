@@ -10,7 +10,7 @@ from tests.support.waiting import eventually
 from trainwright.objects.resources import ROLE_BINDINGS, ROLES
 
 
-class Someone:
+class ApiUser:
     """Sends requests as another user: impersonated, or by a token."""
 
     def __init__(self, api: RawApi, headers: Mapping[str, str]) -> None:
@@ -32,9 +32,9 @@ class Someone:
         return bool(reply.body["status"]["allowed"])
 
 
-def user(api: RawApi, name: str = "ann", *groups: str) -> Someone:
+def user(api: RawApi, name: str = "ann", *groups: str) -> ApiUser:
     headers = {"Impersonate-User": name}
-    return Someone(api, headers | ({"Impersonate-Group": groups[0]} if groups else {}))
+    return ApiUser(api, headers | ({"Impersonate-Group": groups[0]} if groups else {}))
 
 
 async def grant(api: RawApi, *rules: dict[str, Any], name: str = "ann", subject: dict[str, Any] | None = None) -> None:
@@ -71,8 +71,8 @@ async def new_account(api: RawApi, name: str = "robot") -> dict[str, Any]:
     return reply.metadata
 
 
-def bearer(api: RawApi, token: str) -> Someone:
-    return Someone(api, {"Authorization": f"Bearer {token}"})
+def bearer(api: RawApi, token: str) -> ApiUser:
+    return ApiUser(api, {"Authorization": f"Bearer {token}"})
 
 
 def claims_of(token: str) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.cluster.api_users import Someone, account_token, bearer, grant, new_account, user
+from tests.support.cluster.api_users import ApiUser, account_token, bearer, grant, new_account, user
 from tests.support.cluster.raw_api import APPLY, RawApi
 from tests.support.waiting import eventually
 from trainwright.objects.resources import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, ROLE_BINDINGS, ROLES
@@ -23,7 +23,7 @@ class TestAuthentication:
             assert (reply.code, reply.body["reason"], reply.message) == (401, "Unauthorized", "Unauthorized")
 
     async def test_anonymous_reads_health_and_version_alone(self, api: RawApi) -> None:
-        anonymous = Someone(api, {"Authorization": ""})
+        anonymous = ApiUser(api, {"Authorization": ""})
         for path in ("/healthz", "/livez", "/readyz", "/version", "/version/"):
             assert (await anonymous.get(path)).code == 200
         refused = await anonymous.get(api.path("pods"))
@@ -44,7 +44,7 @@ class TestAuthentication:
     async def test_review_shows_the_sender(self, api: RawApi) -> None:
         path = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
         headers = {"Impersonate-User": "ann", "Impersonate-Uid": "7", "Impersonate-Extra-Scopes": "view"}
-        reply = await Someone(api, headers).post(path, {})
+        reply = await ApiUser(api, headers).post(path, {})
         assert reply.code == 201
         assert reply.body["status"]["userInfo"] == {
             "username": "ann", "uid": "7", "groups": ["system:authenticated"], "extra": {"scopes": ["view"]},
@@ -189,7 +189,7 @@ class TestDefaultRoles:
 class TestEscalation:
     """ann may write roles and bindings, and read pods; so she can give others no more than that."""
 
-    async def ann(self, api: RawApi, *more: dict[str, Any]) -> Someone:
+    async def ann(self, api: RawApi, *more: dict[str, Any]) -> ApiUser:
         write = {"apiGroups": [GROUP], "resources": ["roles", "rolebindings"], "verbs": ["create", "update", "patch"]}
         await grant(api, write, READ_PODS, *more)
         return user(api)
@@ -268,21 +268,21 @@ class TestImpersonation:
         await new_account(api)
         robot = await account_token(api)
         headers = {"Authorization": f"Bearer {robot}", "Impersonate-User": "ann"}
-        reply = await Someone(api, headers).get("/version")
+        reply = await ApiUser(api, headers).get("/version")
         assert reply.code == 403
         assert reply.message == (
             f'users "ann" is forbidden: User "system:serviceaccount:{api.namespace}:robot" cannot impersonate resource '
             '"users" in API group "" at the cluster scope'
         )
         headers["Impersonate-User"] = f"system:serviceaccount:{api.namespace}:default"
-        reply = await Someone(api, headers).get("/version")
+        reply = await ApiUser(api, headers).get("/version")
         assert 'cannot impersonate resource "serviceaccounts" in API group "" in the namespace' in reply.message
 
     async def test_group_without_user_is_a_bad_request(self, api: RawApi) -> None:
-        reply = await Someone(api, {"Impersonate-Group": "team"}).get("/version")
+        reply = await ApiUser(api, {"Impersonate-Group": "team"}).get("/version")
         assert reply.code == 400
         assert reply.message == "requested [{Group  team    }] without impersonating a user"
-        reply = await Someone(api, {"Impersonate-Uid": "7"}).get("/version")
+        reply = await ApiUser(api, {"Impersonate-Uid": "7"}).get("/version")
         assert reply.message == "requested [{UID  7  authentication.k8s.io/v1  }] without impersonating a user"
 
     async def test_impersonated_service_account_has_its_groups(self, api: RawApi) -> None:
