@@ -4,6 +4,7 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 
 import aiohttp
 import pytest
@@ -75,6 +76,30 @@ async def test_connection_without_a_request_is_closed_after_its_deadline() -> No
 async def test_handshake_has_a_deadline() -> None:
     async with serving(Limits(request_seconds=0.05), tls=True) as port, Connection(port) as silent:
         await silent.until_closed()
+
+
+@pytest.mark.parametrize("depth", [1, 10])
+async def test_unix_socket_serves_without_tls_and_is_removed_at_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, depth: int
+) -> None:
+    path = tmp_path.joinpath(*["directory"] * depth, "api.sock")
+    path.parent.mkdir(parents=True)
+    path.touch()  # of a server that was killed
+    server = HttpServer(_greet, tls=tls_for_loopback()[0])
+    await server.start("127.0.0.1", 0, path)
+    try:
+        assert path.stat().st_mode & 0o777 == 0o666
+        monkeypatch.chdir(path.parent)  # a path of a socket has at most 107 characters
+        connector = aiohttp.UnixConnector(path.name)
+        async with aiohttp.ClientSession(connector=connector) as client, client.get("http://localhost/") as response:
+            assert await response.text() == "hello"
+    finally:
+        await server.close()
+    assert not path.exists()
+
+
+async def _greet(_request: web.BaseRequest) -> web.StreamResponse:
+    return web.Response(text="hello")
 
 
 async def test_idle_connection_is_closed() -> None:

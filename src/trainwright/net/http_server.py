@@ -1,5 +1,7 @@
 """The HTTP edge of all our servers: listening, TLS, limits on connections, keep-alive and a graceful stop.
 
+A server may have a Unix socket too, without TLS: the files of this machine are its access control.
+
 Handlers are aiohttp's; `websocket` upgrades connections. A client that has not authenticated costs little: its
 handshake and its first request have a deadline, and only so many of such connections are open. When there are more, new
 ones wait a moment, then the oldest is closed: no crowd of idle clients keeps others out, and a burst is served.
@@ -8,11 +10,13 @@ ones wait a moment, then the oldest is closed: no crowd of idle clients keeps ot
 import asyncio
 import errno
 import logging
+import os
 import socket
 import ssl
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from aiohttp import web
@@ -60,13 +64,17 @@ class HttpServer:
         self._cancel_handlers = cancel_handlers
         self._server: _ConnectionTracker | None = None
         self._listeners: list[socket.socket] = []
+        self._unix_socket: Path | None = None
         self._handshakes: dict[asyncio.Task[None], tuple[socket.socket, float]] = {}
         """With the time of their start, the oldest first."""
 
-    async def start(self, host: str | None, port: int) -> int:
+    async def start(self, host: str | None, port: int, unix_socket: Path | None = None) -> int:
         """Listens on a host, None for all addresses of the machine, and returns the port; 0 chooses a free one."""
         self._server = _ConnectionTracker(self._handler, self._limits, cancel_handlers=self._cancel_handlers)
         self._listeners = await _listen(host, port)
+        if unix_socket is not None:
+            self._listeners.append(_listen_on_file(unix_socket))
+            self._unix_socket = unix_socket
         self._resume()
         return int(self._listeners[0].getsockname()[1])
 
@@ -83,6 +91,8 @@ class HttpServer:
             asyncio.get_running_loop().remove_reader(listener)
             listener.close()
         self._listeners = []
+        if self._unix_socket is not None:
+            self._unix_socket.unlink(missing_ok=True)
 
     async def close(self, *, grace_seconds: float = 1.0) -> None:
         """Stops listening, finishes the responses in progress within the grace period, then closes all connections."""
@@ -145,10 +155,11 @@ class HttpServer:
 
     async def _handshake(self, connection: socket.socket) -> None:
         assert self._server is not None  # noqa: S101 - set before the first listener
-        timeout = self._limits.request_seconds if self._tls else None
+        tls = None if connection.family == socket.AF_UNIX else self._tls
+        timeout = self._limits.request_seconds if tls else None
         try:
             await asyncio.get_running_loop().connect_accepted_socket(
-                self._server, connection, ssl=self._tls, ssl_handshake_timeout=timeout
+                self._server, connection, ssl=tls, ssl_handshake_timeout=timeout
             )
         except OSError:  # ssl.SSLError too: the client does not trust us, speaks no TLS, or has gone
             connection.close()
@@ -290,3 +301,24 @@ async def _listen(host: str | None, port: int) -> list[socket.socket]:
     if not listeners:
         raise OSError(errno.EADDRNOTAVAIL, f"{host} has no address")
     return listeners
+
+
+def _listen_on_file(path: Path) -> socket.socket:
+    """A Unix socket that every user may connect to who can reach its directory."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.unlink(missing_ok=True)  # of a process that was killed
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+    try:
+        # By the directory's descriptor, because the path of a socket is limited to 107 characters.
+        directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            listener.bind(f"/proc/self/fd/{directory}/{path.name}")
+        finally:
+            os.close(directory)
+        path.parent.chmod(0o755)
+        path.chmod(0o666)
+        listener.listen(_BACKLOG)
+    except OSError:
+        listener.close()
+        raise
+    return listener

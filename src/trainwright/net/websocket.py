@@ -1,7 +1,8 @@
 """WebSockets of our servers; messages are bytes."""
 
 import asyncio
-from collections.abc import Collection
+import socket
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from typing import Protocol
 
@@ -9,6 +10,8 @@ from aiohttp import WSCloseCode, WSMsgType, web
 
 _MAX_MESSAGE_BYTES = 16 * 2**20
 _CLOSE_SECONDS = 2.0
+_ONE_BYTE = b"\x82\x01\x00"
+"""The frame of a message of one byte: descriptors cannot be sent without data."""
 
 
 class WebSocket(Protocol):
@@ -25,6 +28,10 @@ class WebSocket(Protocol):
 
     async def send(self, message: bytes) -> None:
         """Waits while the client does not read."""
+        ...
+
+    def send_descriptors(self, descriptors: Sequence[int]) -> None:
+        """Sends copies of them, with a message of one byte. Only over a Unix socket, and before other messages."""
         ...
 
     async def pong(self) -> None:
@@ -45,12 +52,13 @@ async def accept(request: web.BaseRequest, protocols: Collection[str]) -> "Accep
         protocols=protocols, compress=False, max_msg_size=_MAX_MESSAGE_BYTES, timeout=_CLOSE_SECONDS
     )
     await response.prepare(request)
-    return AcceptedWebSocket(response)
+    return AcceptedWebSocket(response, request.transport)
 
 
 class AcceptedWebSocket:
-    def __init__(self, response: web.WebSocketResponse) -> None:
+    def __init__(self, response: web.WebSocketResponse, transport: asyncio.Transport | None) -> None:
         self.response = response
+        self._transport = transport
 
     @property
     def protocol(self) -> str:
@@ -64,6 +72,16 @@ class AcceptedWebSocket:
 
     async def send(self, message: bytes) -> None:
         await self.response.send_bytes(message)
+
+    def send_descriptors(self, descriptors: Sequence[int]) -> None:
+        # The transport cannot send them. What it has not sent itself must not be overtaken.
+        if self._transport is None or self._transport.get_write_buffer_size():
+            raise ConnectionResetError("the client does not read")
+        with self._transport.get_extra_info("socket").dup() as connection:
+            try:
+                socket.send_fds(connection, [_ONE_BYTE], descriptors)
+            except BlockingIOError as error:
+                raise ConnectionResetError("the client does not read") from error
 
     async def pong(self) -> None:
         await self.response.pong()
