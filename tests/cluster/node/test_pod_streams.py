@@ -204,6 +204,39 @@ async def test_session_needs_a_running_container(plain: Any) -> None:
             await streams.attach(POD, "main", StreamOptions(stdout=True))
 
 
+async def test_prepared_command_runs_when_its_client_says_so_and_without_the_agent(ground: Any) -> None:
+    with ground.run(container(SLEEP)) as pod:
+        prepared = await streams_of(pod).prepare_exec(POD, "main", ["sh", "-c", "echo out; echo bad >&2; exit 3"])
+        session, stdout, stderr = (os.dup(descriptor) for descriptor in prepared.descriptors)
+        prepared.close()  # as if the agent was killed
+        with socket.socket(fileno=session) as client:
+            client.setblocking(True)
+            client.send(b"start")
+            outputs = [await asyncio.to_thread(Path(f"/dev/fd/{one}").read_bytes) for one in (stdout, stderr)]
+            assert outputs == [b"out\n", b"bad\n"]
+            assert await asyncio.to_thread(client.recv, 100) == b'{"exit": 3}'
+        for descriptor in (stdout, stderr):
+            os.close(descriptor)
+
+
+async def test_prepared_command_whose_client_has_gone_never_runs(ground: Any) -> None:
+    where = str(ground.shared)
+    mounts = [{"source": where, "target": where, "readOnly": False}]
+    with ground.run(container(SLEEP, cwd=where, mounts=mounts)) as pod:
+        streams = streams_of(pod)
+        for _ in range(100):  # more than there may be at the same time
+            (await streams.prepare_exec(POD, "main", ["touch", "started"])).close()
+        assert await run(pod, "ls") == (0, b"", b"")
+
+
+async def test_command_cannot_be_prepared_in_a_container_that_has_ended(plain: Any) -> None:
+    with plain.run(container("exit 0"), container(SLEEP, name="other")) as pod:
+        streams = streams_of(pod, "other")
+        pod.until(lambda pod: "terminated" in pod.container()["state"])
+        with pytest.raises(StreamUnavailable, match=re.escape('container not found ("main")')):
+            await streams.prepare_exec(POD, "main", ["true"])
+
+
 async def test_processes_of_a_pod_cannot_open_sessions(overlay: Any) -> None:
     shared = overlay.shared
     program = (

@@ -39,9 +39,7 @@ class NodeStreams:
 
     async def exec(self, pod: Object, container: str, options: StreamOptions) -> "ExecSession":
         """Starts a command in a running container."""
-        connection = _connect(
-            self._node / "pods" / _uid(pod), f'unable to upgrade connection: container not found ("{container}")'
-        )
+        connection = _connect(self._node / "pods" / _uid(pod), _not_found(container))
         theirs: list[int] = []
         ours: list[Pipe | None] = [None, None, None]
         try:
@@ -66,6 +64,25 @@ class NodeStreams:
         finally:
             for descriptor in theirs:
                 os.close(descriptor)
+
+    async def prepare_exec(self, pod: Object, container: str, command: Sequence[str]) -> "PreparedExec":
+        """Opens a session without starting its command."""
+        connection = _connect(self._node / "pods" / _uid(pod), _not_found(container))
+        session = PreparedExec(connection)
+        theirs = [os.open(os.devnull, os.O_RDONLY)]
+        try:
+            theirs += [session.new_output() for _ in ("stdout", "stderr")]
+            _send(connection, {"prepare": {"container": container, "argv": command, "tty": False}}, theirs)
+            answer, _ = await _receive(connection)
+            if answer is None or "prepared" not in answer:
+                raise StreamUnavailable(_not_found(container))
+        except BaseException:
+            session.close()
+            raise
+        finally:
+            for descriptor in theirs:
+                os.close(descriptor)
+        return session
 
     async def attach(self, pod: Object, container: str, options: StreamOptions) -> "AttachSession":
         """Attaches to the program of a running container."""
@@ -101,6 +118,30 @@ class NodeStreams:
                 reason = os.strerror(error.errno) if error.errno else str(error)
         namespace = pod["metadata"]["namespace"]
         raise StreamUnavailable(f'failed to connect to localhost:{port} inside namespace "{namespace}": {reason}')
+
+
+class PreparedExec:
+    """A command that whoever gets the descriptors starts: the session, by a message, and the command's output. Its end
+    is announced by the pod's supervisor; this process is not needed any more."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self._outputs: list[int] = []
+
+    def new_output(self) -> int:
+        """The command's end of the next pipe."""
+        reader, writer = os.pipe()
+        self._outputs.append(reader)
+        return writer
+
+    @property
+    def descriptors(self) -> list[int]:
+        return [self._connection.fileno(), *self._outputs]
+
+    def close(self) -> None:
+        self._connection.close()
+        while self._outputs:
+            os.close(self._outputs.pop())
 
 
 class ExecSession:
@@ -146,7 +187,7 @@ class ExecSession:
         if answer is None:
             return _EXIT_KILLED  # the supervisor has ended, and the pod with it
         if "notFound" in answer:
-            raise StreamUnavailable(f'unable to upgrade connection: container not found ("{self._container}")')
+            raise StreamUnavailable(_not_found(self._container))
         if "error" in answer:
             raise StreamUnavailable(f"error executing command in container: {answer['error']}")
         return int(answer["exit"])
@@ -246,6 +287,10 @@ def _outputs(records: bytes) -> list[Output]:
 async def _read_output(pipe: Pipe, *, is_error: bool) -> AsyncGenerator[Output, None]:
     while data := await pipe.read():
         yield Output(data, is_error=is_error)
+
+
+def _not_found(container: str) -> str:
+    return f'unable to upgrade connection: container not found ("{container}")'
 
 
 def _uid(pod: Object) -> str:

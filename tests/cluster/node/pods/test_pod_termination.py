@@ -47,6 +47,8 @@ def test_pods_can_be_killed_at_once(ground: Any) -> None:
     with ground.run(container("trap '' TERM; echo started; while :; do sleep 0.01; done")) as pod:
         pod.until(started)
         (ground.node / "agent.sock").touch()  # its agent was killed too
+        (ground.node / "api").mkdir()
+        (ground.node / "api" / "api.sock").touch()
         stopping = StoppingPods(ground.node)
         stopping.stop()
         assert stopping.kill() == 1

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from trainwright.cluster.node.pods.pod_directory import pod_directories
-from trainwright.cluster.node.supervisor.files import AGENT_SOCKET, CGROUPS_FILE, SESSION_SOCKET, read_json
+from trainwright.cluster.node.supervisor.files import AGENT_SOCKET, API_SOCKET, CGROUPS_FILE, SESSION_SOCKET, read_json
 from trainwright.cluster.node.supervisor.processes import descendants, kill, list_processes
 from trainwright.cluster.node.supervisor.sandbox import cgroups
 
@@ -71,7 +71,7 @@ class StoppingPods:
         cgroups.remove(read_json(str(self._node / CGROUPS_FILE), default={}), seconds=_CGROUP_SECONDS)
         # Processes that were killed could not remove theirs.
         pods = [directory.path / SESSION_SOCKET for directory in pod_directories(self._node).values()]
-        for path in (self._node / AGENT_SOCKET, *pods):
+        for path in (self._node / AGENT_SOCKET, self._node / API_SOCKET, *pods):
             path.unlink(missing_ok=True)
         return killed
 

@@ -29,6 +29,9 @@ DISK_FULL_NOTE = "disk-full"
 AGENT_SOCKET = "agent.sock"
 """In the node's directory, while its agent runs."""
 
+API_SOCKET = "api/api.sock"
+"""In the node's directory, while the API server runs. Launchers have its directory, to start commands in other pods."""
+
 SESSION_SOCKET = "sessions.sock"
 """In the pod's directory, while its supervisor runs."""
 

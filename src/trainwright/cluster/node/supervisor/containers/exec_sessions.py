@@ -4,6 +4,8 @@ The agent connects to a Unix socket in the pod's directory. Its first message is
 descriptors of an exec session's streams. The data flows between the agent and the process, not through the supervisor.
 Answers to exec: `terminal` with the descriptor of the terminal if there is one, then `exit` with the exit code, or
 `error`. Answer to attach: `tty` and `first`, with the descriptor of the container's stdin if it has one.
+Answer to prepare: `prepared`. At the next message the command is started, and the answers are those to exec. The agent
+gives the connection to another process before that: if it is killed earlier, no command runs that no client knows.
 
 Standard library only.
 """
@@ -49,6 +51,8 @@ class ExecSessions:
         self._watch = watch
         self._unwatch = unwatch
         self._connections: set[socket.socket] = set()
+        self._prepared: dict[socket.socket, list[int]] = {}
+        """Sessions whose command has not been started, with its streams."""
 
     def accept(self, listener: socket.socket) -> None:
         try:
@@ -81,6 +85,8 @@ class ExecSessions:
             self._watch(connection.fileno(), lambda: self._close(connection))
             if "exec" in request:
                 self._start(connection, request["exec"], descriptors)
+            elif "prepare" in request:
+                self._prepare(connection, request["prepare"], descriptors)
             elif "attach" in request:
                 self._attach(connection, request["attach"])
                 self._close(connection)
@@ -90,6 +96,31 @@ class ExecSessions:
             self._close(connection)
         finally:
             for descriptor in descriptors:
+                os.close(descriptor)
+
+    def _prepare(self, connection: socket.socket, request: dict[str, Any], descriptors: list[int]) -> None:
+        if self._running(request["container"]) is None:
+            _send(connection, {"notFound": True})
+            self._close(connection)
+            return
+        self._prepared[connection] = [os.dup(descriptor) for descriptor in descriptors]
+        self._watch(connection.fileno(), lambda: self._start_prepared(connection, request))
+        _send(connection, {"prepared": True})
+
+    def _start_prepared(self, connection: socket.socket, request: dict[str, Any]) -> None:
+        try:
+            message = connection.recv(_MAX_REQUEST_BYTES)
+        except OSError:
+            message = b""
+        if not message:
+            self._close(connection)
+            return
+        streams = self._prepared.pop(connection)
+        try:
+            self._watch(connection.fileno(), lambda: self._close(connection))
+            self._start(connection, request, streams)
+        finally:
+            for descriptor in streams:
                 os.close(descriptor)
 
     def _start(self, connection: socket.socket, request: dict[str, Any], descriptors: list[int]) -> None:
@@ -144,6 +175,8 @@ class ExecSessions:
     def _close(self, connection: socket.socket) -> None:
         if connection in self._connections:
             self._connections.discard(connection)
+            for descriptor in self._prepared.pop(connection, ()):
+                os.close(descriptor)
             self._unwatch(connection.fileno())
             connection.close()
 
