@@ -51,6 +51,7 @@ from trainwright.cluster.node.pod_streams import NodeStreams
 from trainwright.cluster.node.pods.images.image_settings import ImageSettings
 from trainwright.cluster.node.records.container_logs import ContainerLogs
 from trainwright.cluster.node.resource_usage import NodeUsage
+from trainwright.cluster.node.supervisor.files import API_SOCKET
 from trainwright.cluster.node.supervisor.ports import port_conflict
 from trainwright.cluster.proxy.forwarder import ConnectionLimit
 from trainwright.cluster.proxy.service_proxy import ServiceProxy
@@ -241,6 +242,7 @@ class EmbeddedCluster:
                 admits_accounts=True,
                 load_authority=lambda: pki.authority(self._data.pki),
                 usage=NodeUsage(self._data.node) if self._with_node else None,
+                unix_socket=self._data.node / API_SOCKET if self._with_node else None,
             )
 
         port = await self._listen(new_server)

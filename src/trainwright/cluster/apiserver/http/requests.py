@@ -73,6 +73,8 @@ class Upgrade:
 
     protocol: str = ""
     subprotocols: tuple[str, ...] = ()
+    passes_descriptors: bool = False
+    """True on a Unix socket."""
 
 
 _NO_UPGRADE = Upgrade()

@@ -2,11 +2,13 @@
 
 import asyncio
 import logging
+import socket
 import ssl
 import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
@@ -64,6 +66,8 @@ class _Received:
     headers: Mapping[str, str]
     certificate: Mapping[str, Any] | None = None
     """That of the client, if TLS has verified one."""
+    is_local: bool = False
+    """True if it came over the Unix socket."""
 
 
 class ApiServer:
@@ -73,7 +77,8 @@ class ApiServer:
     tokens; `authority` is the CA certificate (PEM) that clients trust. Webhooks of `local_services`, by namespace and
     name of a Service, are called in this process. With `admits_accounts` new pods need a service account that exists
     and get its token as a volume; controllers must create accounts and the ConfigMap kube-root-ca.crt. With `usage`
-    metrics.k8s.io is served; with `load_authority`, the CA, certificates of clients are signed.
+    metrics.k8s.io is served; with `load_authority`, the CA, certificates of clients are signed. `unix_socket` is
+    another way to the same API, with the same tokens.
     """
 
     def __init__(
@@ -92,8 +97,10 @@ class ApiServer:
         admits_accounts: bool = False,
         usage: UsageReader | None = None,
         load_authority: Callable[[], Authority] | None = None,
+        unix_socket: Path | None = None,
     ) -> None:
         self._clock = clock
+        self._unix_socket = unix_socket
         self._admits_accounts = admits_accounts
         self._access = AccessControl(
             store, token, load_key=load_service_account_key, authority=authority, load_authority=load_authority
@@ -119,7 +126,7 @@ class ApiServer:
     async def start(self, host: str = "127.0.0.1", port: int = 0) -> int:
         """Creates the system namespaces and default roles, listens, and returns the port."""
         await self._routes.prepare()
-        bound = await self._http.start(host, port)
+        bound = await self._http.start(host, port, self._unix_socket)
         self._event_expiry = asyncio.create_task(self._routes.expire_events_for_ever())
         if self._admits_accounts:  # the first pod needs a token, and loading the key takes a tenth of a second
             asyncio.get_running_loop().run_in_executor(None, self._access.signer.key)
@@ -170,8 +177,15 @@ class ApiServer:
         return InProcessResponse(KubeResponse(response.code, {}, response.body))
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
-        certificate = request.transport.get_extra_info("peercert") if request.transport else None
-        received = _Received(request.method, request.path, request.query, request.headers, certificate)
+        transport = request.transport
+        received = _Received(
+            request.method,
+            request.path,
+            request.query,
+            request.headers,
+            certificate=transport.get_extra_info("peercert") if transport else None,
+            is_local=transport is not None and transport.get_extra_info("socket").family == socket.AF_UNIX,
+        )
         try:
             user = self._authorize(received)
             if user.name != ANONYMOUS:
@@ -282,8 +296,8 @@ class ApiServer:
 
     async def _upgrade(self, request: web.BaseRequest, upgrade: UpgradeResponse) -> web.StreamResponse:
         try:
-            socket = await websocket.accept(request, upgrade.protocols)
-            session = asyncio.create_task(_serve(socket, upgrade))
+            accepted = await websocket.accept(request, upgrade.protocols)
+            session = asyncio.create_task(_serve(accepted, upgrade))
             self._upgraded.add(session)
             session.add_done_callback(self._upgraded.discard)
             try:
@@ -293,18 +307,18 @@ class ApiServer:
                 await asyncio.gather(session, return_exceptions=True)
                 if not self._stopping:
                     raise  # the client has gone
-            return socket.response
+            return accepted.response
         finally:
             upgrade.release()
 
 
-async def _serve(socket: websocket.AcceptedWebSocket, upgrade: UpgradeResponse) -> None:
+async def _serve(accepted: websocket.AcceptedWebSocket, upgrade: UpgradeResponse) -> None:
     try:
-        await upgrade.serve(socket)
+        await upgrade.serve(accepted)
     except ConnectionError:
         pass  # the client has gone
     except asyncio.CancelledError:
-        await socket.close(going_away=True)
+        await accepted.close(going_away=True)
         raise
 
 
@@ -318,7 +332,8 @@ async def _chunks(stream: StreamingResponse) -> AsyncGenerator[bytes, None]:
 
 def _upgrade_of(request: _Received) -> Upgrade:
     protocol = request.headers.get("Upgrade", "").lower()
-    return Upgrade(protocol, tuple(websocket.requested_protocols(request.headers.get("Sec-WebSocket-Protocol", ""))))
+    subprotocols = websocket.requested_protocols(request.headers.get("Sec-WebSocket-Protocol", ""))
+    return Upgrade(protocol, tuple(subprotocols), passes_descriptors=request.is_local)
 
 
 async def _read(request: web.BaseRequest) -> bytes:

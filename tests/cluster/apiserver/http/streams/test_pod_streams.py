@@ -1,7 +1,7 @@
 """The API server's side of exec: backpressure, limits, and the end of sessions. The container is a fake."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 import pytest
@@ -11,7 +11,7 @@ from tests.support.objects.manifests import pod
 from tests.support.waiting import eventually
 from trainwright.cluster.apiserver.errors import StatusError
 from trainwright.cluster.apiserver.http.server import ApiServer
-from trainwright.cluster.apiserver.http.streams.pod_streams import SessionLimit
+from trainwright.cluster.apiserver.http.streams.pod_streams import PreparedExec, SessionLimit
 from trainwright.cluster.apiserver.storage.store import ObjectStore
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.errors import ApiError, Unreachable
@@ -68,6 +68,9 @@ class Streams:
             raise StreamUnavailable('unable to upgrade connection: container not found ("main")')
         self.sessions.append(Session(options.command))
         return self.sessions[-1]
+
+    async def prepare_exec(self, _pod: Object, _container: str, command: Sequence[str]) -> PreparedExec:
+        raise StreamUnavailable(f"{command} is not prepared here")
 
     async def attach(self, _pod: Object, _container: str, options: StreamOptions) -> Session:
         return await self.exec(_pod, _container, options)

@@ -1,8 +1,11 @@
 """The kubectl of launchers, against the embedded cluster and with wrong arguments."""
 
 import json
+import os
 import socket
 import subprocess
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -46,7 +49,7 @@ def run(tmp_path: Path, program: Path) -> Kubectl:
     ids=" ".join,
 )
 def test_what_it_does_not_know_is_one_line_with_what_it_knows(run: Kubectl, arguments: list[str]) -> None:
-    done = run(*arguments, KUBERNETES_SERVICE_HOST="127.0.0.1", KUBERNETES_SERVICE_PORT="1")
+    done = run(*arguments)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.count("\n") == 1
     assert "this kubectl knows `exec POD" in done.stderr or "no service account" in done.stderr
@@ -54,7 +57,7 @@ def test_what_it_does_not_know_is_one_line_with_what_it_knows(run: Kubectl, argu
 
 def test_it_brings_all_modules_and_libraries_that_it_uses(program: Path) -> None:
     """None of them is found elsewhere: the image of a launcher may have no Python."""
-    find = "import sys, json, os, time, _ssl, _socket; print(*sys.path); print(open('/proc/self/maps').read())"
+    find = f"import sys, {', '.join(MODULES)}; print(*sys.path); print(open('/proc/self/maps').read())"
     command = [*standalone_command(str(program), "kubectl")[:-1], "-c", find]
     path, *maps = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
     assert all(Path(part).is_relative_to(program) for part in path.split())
@@ -72,37 +75,7 @@ def test_a_copy_is_made_once(program: Path) -> None:
 def test_outside_of_a_pod_it_says_so(run: Kubectl) -> None:
     done = run("exec", "worker-0", "--", "true")
     assert done.returncode == 1
-    assert done.stderr == "error: 'KUBERNETES_SERVICE_HOST' is not set: this program runs in pods\n"
-
-
-@pytest.mark.parametrize(
-    ("status", "code"),
-    [
-        ({"status": "Success"}, 0),
-        ({"status": "Failure", "details": {"causes": [{"reason": "ExitCode", "message": "3"}]}}, 3),
-    ],
-)
-def test_exit_code_is_that_of_the_command(status: dict[str, object], code: int) -> None:
-    assert kubectl.exit_code(json.dumps(status).encode()) == code
-
-
-def test_a_command_that_cannot_be_run_is_the_servers_message() -> None:
-    with pytest.raises(kubectl.KubectlError, match="no such container"):
-        kubectl.exit_code(b'{"status": "Failure", "message": "no such container"}')
-
-
-def test_it_waits_for_an_api_server_that_starts_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    waits: list[float] = []
-    with socket.socket() as server:
-        server.bind(("127.0.0.1", 0))
-
-        def start_listening(seconds: float) -> None:
-            waits.append(seconds)
-            server.listen()
-
-        monkeypatch.setattr("time.sleep", start_listening)
-        kubectl.connect(*server.getsockname()).close()
-    assert waits == [kubectl.RETRY_SECONDS]
+    assert done.stderr.startswith("error: the pod has no service account: ")
 
 
 def pod(name: str, ready: str = "True") -> dict[str, object]:
@@ -112,8 +85,7 @@ def pod(name: str, ready: str = "True") -> dict[str, object]:
 @pytest.fixture
 def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> kubectl.Cluster:
     monkeypatch.setattr(kubectl, "SERVICE_ACCOUNT", str(tmp_path))
-    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
-    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "1")
+    monkeypatch.setattr(kubectl, "API_SOCKET", str(tmp_path / "api.sock"))
     for name in ("token", "namespace"):
         (tmp_path / name).write_text(name)
     return kubectl.Cluster({})
@@ -134,3 +106,69 @@ def test_many_pods_that_are_not_ready_are_one_short_line(
         kubectl.wait(cluster, [f"pod/w-{number}" for number in range(1000)], {"for": "condition=Ready"})
     assert str(raised.value).startswith("timed out waiting for the condition on pods/w-1, pods/w-10, ")
     assert str(raised.value).endswith(", 994 more")
+
+
+class ApiServer:
+    """Answers each connection with the next of the answers, then ends it as a process does that is killed. With the
+    last one it sends a session. It starts to listen when kubectl has tried once."""
+
+    def __init__(self, path: str, *answers: bytes, session: bytes = b"") -> None:
+        self.waits: list[float] = []
+        self._path = path
+        self._answers = answers
+        self._session = session
+        self._listener = socket.socket(socket.AF_UNIX)
+
+    def sleep(self, seconds: float) -> None:
+        if not self.waits:
+            self._listener.bind(self._path)
+            self._listener.listen()
+            threading.Thread(target=self._serve).start()
+        self.waits.append(seconds)
+
+    def _serve(self) -> None:
+        with self._listener:
+            for number, answer in enumerate(self._answers, 1):
+                connection, _ = self._listener.accept()
+                with connection, Path(os.devnull).open("rb") as file:
+                    connection.recv(10000)
+                    connection.send(answer)
+                    if self._session and number == len(self._answers):
+                        socket.send_fds(connection, [self._session], [file.fileno()] * 3)
+
+
+SWITCHING = b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\n\r\n"
+
+
+def test_it_asks_again_until_it_has_the_descriptors(
+    cluster: kubectl.Cluster, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Wherever the API server was killed: nothing has been started."""
+    answers = (b"", b"HTTP/1.1 101", SWITCHING, b"HTTP/1.1 503 Stop\r\n\r\n", SWITCHING)
+    server = ApiServer(kubectl.API_SOCKET, *answers, session=b"\x82\x01\x00")
+    monkeypatch.setattr("time.sleep", server.sleep)
+
+    descriptors = kubectl.while_down(lambda: kubectl.prepare(cluster, "/"), time.monotonic() + 60)
+
+    assert [os.fstat(one).st_mode for one in descriptors] == [Path(os.devnull).stat().st_mode] * 3
+    for descriptor in descriptors:
+        os.close(descriptor)
+    assert server.waits == [kubectl.RETRY_SECONDS] * 5
+    assert capsys.readouterr().err == "waiting for the API server\n"
+
+
+def test_it_gives_up_in_the_end(cluster: kubectl.Cluster) -> None:
+    with pytest.raises(kubectl.KubectlError, match="the API server does not answer"):
+        kubectl.while_down(lambda: kubectl.prepare(cluster, "/"), time.monotonic() - 1)
+
+
+def test_a_wait_goes_on_after_a_restart_of_the_api_server(
+    cluster: kubectl.Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def event(name: str) -> bytes:
+        line = json.dumps({"type": "ADDED", "object": pod(name)}).encode() + b"\n"
+        return b"HTTP/1.1 200 OK\r\n\r\n%x\r\n%b\r\n" % (len(line), line)
+
+    server = ApiServer(kubectl.API_SOCKET, event("a"), event("b"))
+    monkeypatch.setattr("time.sleep", server.sleep)
+    assert kubectl.wait(cluster, ["pod/a", "pod/b"], {"for": "condition=Ready", "timeout": "60s"}) == 0

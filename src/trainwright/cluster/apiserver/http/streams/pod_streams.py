@@ -44,10 +44,24 @@ class ContainerSession(Protocol):
         ...
 
 
+class PreparedExec(Protocol):
+    """A command that its client starts: the first of the descriptors is the session, which starts it at the first
+    message, the others are stdout and stderr."""
+
+    @property
+    def descriptors(self) -> Sequence[int]: ...
+
+    def close(self) -> None:
+        """Closes them here. Can be repeated."""
+        ...
+
+
 class PodStreams(Protocol):
     """Opens streams into running pods; the calls raise StreamUnavailable if that is impossible."""
 
     async def exec(self, pod: Object, container: str, options: StreamOptions) -> ContainerSession: ...
+
+    async def prepare_exec(self, pod: Object, container: str, command: Sequence[str]) -> PreparedExec: ...
 
     async def attach(self, pod: Object, container: str, options: StreamOptions) -> ContainerSession: ...
 
@@ -58,6 +72,9 @@ class NoStreams:
     """Of a server without a node."""
 
     async def exec(self, *_: object) -> ContainerSession:
+        raise _NO_NODE
+
+    async def prepare_exec(self, *_: object) -> PreparedExec:
         raise _NO_NODE
 
     async def attach(self, *_: object) -> ContainerSession:

@@ -1,4 +1,8 @@
-"""Handles the subresources `exec`, `attach` and `portforward` of pods: checks the request and opens the streams."""
+"""Handles the subresources `exec`, `attach` and `portforward` of pods: checks the request and opens the streams.
+
+A client on the Unix socket can ask for the descriptors of an exec session instead of its data. Then the command and its
+client do not depend on this process any more: launchers of MPIJobs survive its end.
+"""
 
 from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
@@ -10,6 +14,7 @@ from trainwright.cluster.apiserver.http.streams import exec_channels, port_forwa
 from trainwright.cluster.apiserver.http.streams.pod_logs import container_of
 from trainwright.cluster.apiserver.http.streams.pod_streams import (
     PodStreams,
+    PreparedExec,
     SessionLimit,
     check_host,
     read_stream_options,
@@ -19,7 +24,11 @@ from trainwright.cluster.apiserver.http.streams.pod_streams import (
 from trainwright.kube.client import exec_protocol
 from trainwright.net.websocket import WebSocket
 from trainwright.objects import Object
-from trainwright.objects.kinds.pod_streams import StreamUnavailable
+from trainwright.objects.kinds.pod_streams import StreamOptions, StreamUnavailable
+
+_NO_COMMAND = "you must specify at least one command for the container"
+DESCRIPTORS = "descriptors.trainwright"
+"""The subprotocol of clients that take over a session."""
 
 
 class StreamHandlers:
@@ -31,12 +40,16 @@ class StreamHandlers:
         """The checks come before the upgrade: a client that fails sends the request again over SPDY."""
         check_host(pod)
         is_port_forward = request.info.subresource == "portforward"
-        served = port_forward.PROTOCOLS if is_port_forward else exec_channels.PROTOCOLS
+        served: tuple[str, ...] = port_forward.PROTOCOLS if is_port_forward else exec_channels.PROTOCOLS
+        hand_over = request.upgrade.passes_descriptors and DESCRIPTORS in request.upgrade.subprotocols
         with ExitStack() as stack:
             stack.enter_context(self._limit)
             if is_port_forward:
                 _check_upgrade(request, served)
                 serve = self._port_forward(request, pod)
+            elif hand_over and request.info.subresource == "exec":
+                served = (DESCRIPTORS,)
+                serve = await self._hand_over(request, pod, stack)
             else:
                 serve = await self._open_session(request, pod, stack)
             return UpgradeResponse(served, serve, stack.pop_all().close)
@@ -46,6 +59,24 @@ class StreamHandlers:
         if not ports and port_forward.TUNNEL not in request.upgrade.subprotocols:
             raise errors.bad_request("query parameter port is required")
         return lambda socket: port_forward.serve_port_forward(self._streams, pod, ports, socket)
+
+    async def _hand_over(
+        self, request: ApiRequest, pod: Object, stack: ExitStack
+    ) -> Callable[[WebSocket], Awaitable[None]]:
+        container = container_of(pod, request.query.get("container", ""))
+        _check_upgrade(request, (DESCRIPTORS,))
+        if not request.command:
+            raise errors.bad_request(_NO_COMMAND)
+        if read_stream_options(request.query, request.command) != StreamOptions(
+            command=request.command, stdout=True, stderr=True
+        ):
+            raise errors.bad_request("a session that is handed over has stdout and stderr, no stdin and no terminal")
+        try:
+            session = await self._streams.prepare_exec(pod, container, request.command)
+        except StreamUnavailable as error:
+            raise errors.internal(str(error)) from error
+        stack.callback(session.close)
+        return lambda socket: _send_descriptors(socket, session)
 
     async def _open_session(
         self, request: ApiRequest, pod: Object, stack: ExitStack
@@ -59,7 +90,7 @@ class StreamHandlers:
             elif options.command:
                 session = await self._streams.exec(pod, container, options)
             else:
-                raise errors.bad_request("you must specify at least one command for the container")
+                raise errors.bad_request(_NO_COMMAND)
         except StreamUnavailable as error:
             if exec_protocol.V5 not in request.upgrade.subprotocols:
                 raise errors.internal(str(error)) from error
@@ -67,6 +98,12 @@ class StreamHandlers:
             return lambda socket: _send(socket, message)
         stack.callback(session.close)
         return lambda socket: exec_channels.serve_session(session, socket, options)
+
+
+async def _send_descriptors(socket: WebSocket, session: PreparedExec) -> None:
+    socket.send_descriptors(session.descriptors)
+    session.close()
+    await socket.close()
 
 
 async def _send(socket: WebSocket, message: bytes) -> None:

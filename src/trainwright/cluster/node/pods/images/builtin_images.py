@@ -8,20 +8,23 @@ from trainwright.cluster.node.pods.config.container_image import ContainerImage
 from trainwright.cluster.node.pods.config.runtime_config import WaitingReason
 from trainwright.cluster.node.pods.images import kubectl
 from trainwright.cluster.node.pods.images.standalone_python import command, make_standalone
+from trainwright.cluster.node.supervisor.files import API_SOCKET
 from trainwright.objects.node_annotations import KUBECTL_DELIVERY_IMAGE
 
 _BIN = "/usr/local/lib/trainwright/bin"
 """A directory that this machine does not have in its PATH: a kubectl of the machine must not be found first."""
 _PYTHON = "/run/trainwright/kubectl"
 """Where all containers of a pod with kubectl have the Python that runs it: their images need not have one."""
+_API = "/run/trainwright/api"
+"""Where they have the directory of the API server's Unix socket, which a restart of the cluster makes anew."""
 _SCRIPT = f"""\
 #!/bin/sh
-# Nothing of the image may change how it runs: libraries, locales, settings of OpenSSL.
+# Nothing of the image may change how it runs: libraries, locales.
 unset LD_PRELOAD
-export LC_ALL=C OPENSSL_CONF=/dev/null
+export LC_ALL=C
 exec {" ".join(command(_PYTHON, "kubectl"))} "$@"
 """
-MODULES = ("os", "sys", "_socket", "_ssl", "json", "time", "encodings.latin_1", "encodings.ascii")
+MODULES = ("os", "sys", "_socket", "select", "json", "time", "encodings.latin_1", "encodings.ascii")
 
 
 class BuiltinImages:
@@ -29,6 +32,7 @@ class BuiltinImages:
 
     def __init__(self, directory: Path, *, can_mount: bool) -> None:
         self._directory = directory / "builtin-images"
+        self._api = (directory / API_SOCKET).parent
         self._can_mount = can_mount
         self._lock = asyncio.Lock()
         self._kubectl_delivery: ContainerImage | None = None
@@ -62,10 +66,11 @@ class BuiltinImages:
             unfinished.write_text(_SCRIPT)
             unfinished.chmod(0o755)
             unfinished.rename(script)
+        self._api.mkdir(parents=True, exist_ok=True)
         python = make_standalone(self._directory / "python", Path(kubectl.__file__), MODULES)
         return ContainerImage(
             environment={"PATH": _BIN},
             image_id=KUBECTL_DELIVERY_IMAGE,
             layers=(str(layer),),
-            pod_mounts={_PYTHON: str(python)},
+            pod_mounts={_PYTHON: str(python), _API: str(self._api)},
         )

@@ -1,22 +1,28 @@
 """The kubectl of launchers on the embedded cluster: `exec` and `wait`, with the pod's service account.
 
 It runs with a copy of the node's Python in containers of any image (`standalone_python`). mpirun starts one for every
-worker, so it imports as little as it can: `_socket` and `_ssl` instead of the modules on top of them save 50 ms of CPU.
+worker, so it imports as little as it can: `_socket` instead of the module on top of it.
+
+It reaches the API server by a Unix socket that is mounted in the pod. There exec answers with the descriptors of the
+command's streams, so that no byte passes the API server, and the command does not notice when that is killed.
 """
 
 import _socket
-import _ssl
 import os
+import select
 import sys
 import time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from typing import Any
+    from collections.abc import Callable, Iterator
+    from typing import Any, TypeVar
 
+    T = TypeVar("T")
+
+API_SOCKET = "/run/trainwright/api/api.sock"
 SERVICE_ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
-PROTOCOL = "v5.channel.k8s.io"
+PROTOCOL = "descriptors.trainwright"
 KEY = "bm8gcHJveHkgaW4gYmV0dw=="
 """Of the WebSocket: it need not be random, because no proxy lies between pod and API server."""
 USAGE = (
@@ -24,16 +30,25 @@ USAGE = (
     "`wait --for=condition=TYPE [--timeout=10s] pod/NAME...`"
 )
 ANSWER_SECONDS = 30.0
+OUTAGE_SECONDS = 600.0
+"""How long a command that has not been started waits for an API server that is down."""
 RETRY_SECONDS = 0.5
 SHOWN_PODS = 5
 
-STDOUT, STDERR, STATUS = 1, 2, 3
-CLOSE, PING, PONG = 8, 9, 10
+SESSION, STDOUT, STDERR = 0, 1, 2
+MESSAGE = 3
+"""Bytes of the WebSocket message that brings the descriptors."""
+MAX_ANSWER = 65536
+EXIT_KILLED = 137
 UNRESERVED = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
 
 
 class KubectlError(Exception):
     """One line for the user."""
+
+
+class ApiServerDown(Exception):  # noqa: N818 - a reason to try again
+    """The cluster process is not running, has just ended or is too busy: the request had no effect."""
 
 
 def main(arguments: "list[str]") -> int:
@@ -86,10 +101,6 @@ class Cluster:
     """The API server as a pod sees it."""
 
     def __init__(self, options: "dict[str, str]") -> None:
-        try:
-            self.host, self.port = os.environ["KUBERNETES_SERVICE_HOST"], int(os.environ["KUBERNETES_SERVICE_PORT"])
-        except KeyError as error:
-            raise KubectlError(f"{error} is not set: this program runs in pods") from None
         self.token = read("token")
         self.namespace = options.get("namespace") or read("namespace")
 
@@ -98,8 +109,16 @@ class Cluster:
 
     def request(self, path: str, **headers: str) -> "Connection":
         """The connection after the headers of a successful answer."""
-        connection = Connection(self.host, self.port)
-        fields = {"Host": f"{self.host}:{self.port}", "Authorization": f"Bearer {self.token}", **headers}
+        connection = Connection()
+        try:
+            self._send(connection, path, headers)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _send(self, connection: "Connection", path: str, headers: "dict[str, str]") -> None:
+        fields = {"Host": "localhost", "Authorization": f"Bearer {self.token}", **headers}
         lines = [f"GET {path} HTTP/1.1", *(f"{name.replace('_', '-')}: {value}" for name, value in fields.items())]
         connection.send("\r\n".join([*lines, "", ""]).encode())
         code = connection.read_line().split()[1:2]
@@ -107,83 +126,79 @@ class Cluster:
         while line := connection.read_line():
             name, _, value = line.decode("latin-1").partition(":")
             answered[name.lower()] = value.strip()
+        if code in ([b"429"], [b"503"]):  # too many sessions are being opened, or it is shutting down
+            raise ApiServerDown
         if code not in ([b"101"], [b"200"]):
             raise KubectlError(problem(connection.read(int(answered.get("content-length") or 0))))
-        return connection
 
 
-class Socket(_socket.socket):
-    """As TLS needs it, which refers to it weakly."""
-
-    __slots__ = ("__weakref__",)
-
-
-def connect(host: str, port: int) -> Socket:
-    """Waits for an API server that is not up: the cluster process may just be starting again."""
-    end = time.monotonic() + ANSWER_SECONDS
+def while_down(action: "Callable[[], T]", end: float) -> "T":
+    """Tries again while the API server is down: the cluster process may just be starting again."""
+    said = False
     while True:
-        connection = Socket(_socket.AF_INET, _socket.SOCK_STREAM)
-        connection.settimeout(ANSWER_SECONDS)
         try:
-            connection.connect((host, port))
-        except ConnectionRefusedError:
-            connection.close()
+            return action()
+        except ApiServerDown:
             if time.monotonic() > end:
-                raise
+                raise KubectlError("the API server does not answer: is the cluster running?") from None
+            if not said:
+                say("waiting for the API server")
+                said = True
             time.sleep(RETRY_SECONDS)
-        else:
-            return connection
 
 
 class Connection:
-    """Bytes to and from the API server."""
+    """Bytes and descriptors from the API server."""
 
-    def __init__(self, host: str, port: int) -> None:
-        self._socket = connect(host, port)
-        self._socket.setsockopt(_socket.IPPROTO_TCP, _socket.TCP_NODELAY, 1)
-        # It checks certificates and host names.
-        context: Any = _ssl._SSLContext(_ssl.PROTOCOL_TLS_CLIENT)  # noqa: SLF001
-        context.load_verify_locations(f"{SERVICE_ACCOUNT}/ca.crt")
-        self._tls = context._wrap_socket(self._socket, False, host)  # noqa: SLF001
-        self._tls.do_handshake()
+    def __init__(self) -> None:
+        self._socket = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
+        self._socket.settimeout(ANSWER_SECONDS)
+        try:
+            self._socket.connect(API_SOCKET)
+        except (FileNotFoundError, ConnectionError, BlockingIOError):  # the last one: too many connect at once
+            self.close()
+            raise ApiServerDown from None
         self._unread = b""
+        self.descriptors: list[int] = []
 
-    def wait_at_most(self, seconds: "float | None") -> None:
+    def wait_at_most(self, seconds: float) -> None:
         """For each of the next reads; a TimeoutError ends it."""
         self._socket.settimeout(seconds)
 
     def send(self, data: bytes) -> None:
-        while data:
-            data = data[self._tls.write(data) :]
+        try:
+            self._socket.sendall(data)
+        except ConnectionError:
+            raise ApiServerDown from None
 
     def read(self, size: int) -> bytes:
-        """Less only at the end of the connection."""
-        parts = [self._unread]
-        missing = size - len(self._unread)
-        while missing > 0 and (part := self._receive()):
-            parts.append(part)
-            missing -= len(part)
-        found = b"".join(parts)
-        self._unread = found[size:]
-        return found[:size]
+        while len(self._unread) < size:
+            self._receive()
+        found, self._unread = self._unread[:size], self._unread[size:]
+        return found
 
     def read_line(self) -> bytes:
         """Without its end."""
         while b"\n" not in self._unread:
-            part = self._receive()
-            if not part:
-                raise KubectlError("the API server ended the connection")
-            self._unread += part
+            self._receive()
         line, _, self._unread = self._unread.partition(b"\n")
         return line.rstrip(b"\r")
 
-    def _receive(self) -> bytes:
-        """Empty at the end of the connection, also if the API server was killed."""
+    def _receive(self) -> None:
+        size = _socket.CMSG_SPACE(3 * 4)
         try:
-            data: bytes = self._tls.read(65536)
-        except (_ssl.SSLEOFError, ConnectionError):
-            return b""
-        return data
+            data, ancillary, _, _ = self._socket.recvmsg(65536, size, _socket.MSG_CMSG_CLOEXEC)
+        except ConnectionError:
+            raise ApiServerDown from None
+        if not data:
+            raise ApiServerDown
+        self._unread += data
+        for _, _, content in ancillary:
+            numbers = [content[start : start + 4] for start in range(0, len(content), 4)]
+            self.descriptors += [int.from_bytes(number, sys.byteorder) for number in numbers]
+
+    def close(self) -> None:
+        self._socket.close()
 
 
 def read(name: str) -> str:
@@ -214,65 +229,84 @@ def run(cluster: Cluster, pod: str, container: str, command: "list[str]") -> int
     if container:
         query.append(("container", container))
     path = f"{cluster.pods()}/{quote(pod.removeprefix('pod/'))}/exec"
+    path = f"{path}?{'&'.join(f'{name}={quote(value)}' for name, value in query)}"
+    descriptors = while_down(lambda: prepare(cluster, path), time.monotonic() + OUTAGE_SECONDS)
+    session = _socket.socket(fileno=descriptors[SESSION])
+    try:
+        start(session)
+        return exit_code(copy_output(session, {descriptors[STDOUT]: STDOUT, descriptors[STDERR]: STDERR}))
+    finally:
+        session.close()
+
+
+def prepare(cluster: Cluster, path: str) -> "list[int]":
+    """The descriptors of a command: its session with the supervisor of the pod, stdout and stderr."""
     connection = cluster.request(
-        f"{path}?{'&'.join(f'{name}={quote(value)}' for name, value in query)}",
+        path,
         Connection="Upgrade",
         Upgrade="websocket",
         Sec_WebSocket_Version="13",
         Sec_WebSocket_Key=KEY,
         Sec_WebSocket_Protocol=PROTOCOL,
     )
-    connection.wait_at_most(None)
-    for payload in messages(connection):
-        channel, data = payload[0], payload[1:]
-        if channel in {STDOUT, STDERR}:
-            while data:
-                data = data[os.write(channel, data) :]
-        elif channel == STATUS:
-            return exit_code(data)
-    raise KubectlError("the connection to the API server ended before the command did")
+    try:
+        connection.read(MESSAGE)
+    finally:
+        connection.close()
+    return connection.descriptors
 
 
-def exit_code(data: bytes) -> int:
-    if b'"Success"' in data and b'"Failure"' not in data:
+def start(session: "_socket.socket") -> None:
+    """Not before this process has the descriptors: if the API server is killed earlier, nothing runs twice."""
+    try:  # noqa: SIM105 - contextlib takes long to import
+        session.send(b"start")
+    except ConnectionError:
+        pass  # the pod has ended
+
+
+def copy_output(session: "_socket.socket", outputs: "dict[int, int]") -> bytes:
+    """Copies from each output to a descriptor of this process until their end; returns the session's last message."""
+    answer = None
+    poll = select.poll()
+    for descriptor in (session.fileno(), *outputs):
+        poll.register(descriptor, select.POLLIN)
+    while outputs or answer is None:
+        for descriptor, _ in poll.poll():
+            if descriptor == session.fileno():
+                answer = receive_answer(session)
+                poll.unregister(descriptor)
+            elif data := os.read(descriptor, 65536):
+                while data:
+                    data = data[os.write(outputs[descriptor], data) :]
+            else:
+                poll.unregister(descriptor)
+                del outputs[descriptor]
+                os.close(descriptor)
+    return answer
+
+
+def receive_answer(session: "_socket.socket") -> bytes:
+    """Empty if the pod has ended."""
+    try:
+        return session.recv(MAX_ANSWER)
+    except ConnectionError:
+        return b""
+
+
+def exit_code(answer: bytes) -> int:
+    if answer == b'{"exit": 0}':
         return 0
     import json
 
-    status = json.loads(data)
-    for cause in (status.get("details") or {}).get("causes") or []:
-        if cause.get("reason") == "ExitCode":
-            code = int(cause["message"])
-            say(f"command terminated with exit code {code}")
-            return code
-    raise KubectlError(status.get("message") or "the command could not be run")
-
-
-def messages(connection: Connection) -> "Iterator[bytes]":
-    """The payloads of all messages until the server closes the connection."""
-    message = b""
-    while True:
-        head = connection.read(2)
-        if len(head) < 2:
-            return
-        final, kind, length = head[0] & 0x80, head[0] & 0x0F, head[1] & 0x7F
-        if length >= 126:
-            length = int.from_bytes(connection.read(2 if length == 126 else 8), "big")
-        payload = connection.read(length)
-        if kind == CLOSE:
-            return
-        if kind == PING:
-            connection.send(masked(PONG, payload))
-        elif kind != PONG:
-            message += payload
-            if final:
-                if message:
-                    yield message
-                message = b""
-
-
-def masked(kind: int, payload: bytes) -> bytes:
-    """A short frame of a client. A mask of zeros leaves the payload as it is."""
-    return bytes([0x80 | kind, 0x80 | len(payload), 0, 0, 0, 0]) + payload
+    ended = json.loads(answer or f'{{"exit": {EXIT_KILLED}}}')
+    if "notFound" in ended:
+        raise KubectlError("Internal error occurred: the container has ended")
+    if "error" in ended:
+        raise KubectlError(f"Internal error occurred: error executing command in container: {ended['error']}")
+    code = int(ended["exit"])
+    if code:
+        say(f"command terminated with exit code {code}")
+    return code
 
 
 # wait
@@ -301,12 +335,16 @@ def watch(cluster: Cluster, seconds: float) -> "Iterator[dict[str, Any]]":
 
     end = time.monotonic() + seconds
     while (left := end - time.monotonic()) > 0:
-        connection = cluster.request(f"{cluster.pods()}?watch=true&timeoutSeconds={max(int(left), 1)}")
-        for line in lines(connection, lambda: end - time.monotonic()):
-            event = json.loads(line)
-            if event["type"] == "ERROR":
-                break
-            yield event["object"]
+        path = f"{cluster.pods()}?watch=true&timeoutSeconds={max(int(left), 1)}"
+        connection = while_down(lambda: cluster.request(path), end)  # noqa: B023 - called at once
+        try:
+            for line in lines(connection, lambda: end - time.monotonic()):
+                event = json.loads(line)
+                if event["type"] == "ERROR":
+                    break
+                yield event["object"]
+        finally:
+            connection.close()
 
 
 def lines(connection: Connection, time_left: "Any") -> "Iterator[bytes]":
@@ -321,7 +359,7 @@ def lines(connection: Connection, time_left: "Any") -> "Iterator[bytes]":
             *complete, line = (line + connection.read(size)).split(b"\n")
             connection.read(2)
             yield from complete
-    except TimeoutError:
+    except (TimeoutError, ApiServerDown):
         return
 
 
