@@ -11,8 +11,8 @@ from trainwright.kube.client.async_client import Client
 
 
 @dataclass(frozen=True)
-class Arena:
-    """A cluster without a node. `embedded`: our controllers run there already; else it is upstream's that do."""
+class ControllerCluster:
+    """A cluster without a node, with our controllers if it is `embedded`, else with kube-controller-manager's."""
 
     client: Client
     namespace: str
@@ -21,18 +21,18 @@ class Arena:
 
 
 @pytest.fixture
-async def embedded(tmp_path: Path) -> AsyncIterator[Arena]:
-    async with embedded_cluster(tmp_path / "data", with_node=False) as cluster, Client(cluster.config) as client:
-        yield Arena(client, "default", embedded=True, directory=tmp_path / "data")
+async def embedded(tmp_path: Path) -> AsyncIterator[ControllerCluster]:
+    async with embedded_cluster(tmp_path / "data", with_node=False) as running, Client(running.config) as client:
+        yield ControllerCluster(client, "default", embedded=True, directory=tmp_path / "data")
 
 
 @pytest.fixture(params=["embedded", pytest.param("real", marks=pytest.mark.apiserver)])
-async def arena(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Arena]:
-    """The same behaviour is wanted of our controllers and of those that they stand for."""
+async def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[ControllerCluster]:
+    """The same tests pass with our controllers and with those of kube-controller-manager."""
     if request.param == "embedded":
-        async with embedded_cluster(tmp_path / "data", with_node=False) as cluster, Client(cluster.config) as client:
-            yield Arena(client, "default", embedded=True, directory=tmp_path / "data")
+        async with embedded_cluster(tmp_path / "data", with_node=False) as running, Client(running.config) as client:
+            yield ControllerCluster(client, "default", embedded=True, directory=tmp_path / "data")
     else:
         plane, namespace = request.getfixturevalue("control_plane"), request.getfixturevalue("real_namespace")
         async with Client(plane.config) as client:
-            yield Arena(client, namespace, embedded=False, directory=tmp_path)
+            yield ControllerCluster(client, namespace, embedded=False, directory=tmp_path)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.controllers.conftest import Arena
+from tests.cluster.controllers.conftest import ControllerCluster
 from tests.support.kubernetes.controlplane import CONTROLLER_MANAGER_FLAGS, Daemon, binaries
 from tests.support.waiting import eventually
 from trainwright.kube.client.async_client import Client
@@ -17,54 +17,54 @@ CONTROLLERS = "endpoints-controller,endpointslice-controller,endpointslice-mirro
 
 
 @pytest.fixture
-def field(arena: Arena, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Arena]:
+def cluster(cluster: ControllerCluster, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ControllerCluster]:
     """The real control plane of the tests does not run these controllers."""
-    if arena.embedded:
-        yield arena
+    if cluster.embedded:
+        yield cluster
         return
     kubeconfig = request.getfixturevalue("control_plane").kubeconfig
     flags = [f"--kubeconfig={kubeconfig}", f"--controllers={CONTROLLERS}", *CONTROLLER_MANAGER_FLAGS]
     daemon = Daemon(binaries() / "kube-controller-manager", *flags, log=tmp_path / "controllers.log")
-    yield arena
+    yield cluster
     daemon.close()
 
 
 @pytest.fixture
-async def web(field: Arena) -> AsyncIterator[Arena]:
+async def web(cluster: ControllerCluster) -> AsyncIterator[ControllerCluster]:
     """With a Service `web`, and the node that its pods are on."""
-    await field.client.create(NODES, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": node(field)}})
+    await cluster.client.create(NODES, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": node(cluster)}})
     spec = {"selector": {"app": "web"}, "ports": [{"port": 80, "targetPort": "http"}]}
-    await create(field, SERVICES, "web", spec=spec)
-    yield field
-    await field.client.delete(NODES, node(field))
+    await create(cluster, SERVICES, "web", spec=spec)
+    yield cluster
+    await cluster.client.delete(NODES, node(cluster))
 
 
-def node(field: Arena) -> str:
-    return f"node-{field.namespace}"
+def node(cluster: ControllerCluster) -> str:
+    return f"node-{cluster.namespace}"
 
 
-async def create(field: Arena, resource: Any, name: str, **fields: Any) -> Object:
-    metadata = {"name": name, "namespace": field.namespace} | fields.pop("metadata", {})
+async def create(cluster: ControllerCluster, resource: Any, name: str, **fields: Any) -> Object:
+    metadata = {"name": name, "namespace": cluster.namespace} | fields.pop("metadata", {})
     obj = {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": metadata, **fields}
-    return await field.client.create(resource, obj)
+    return await cluster.client.create(resource, obj)
 
 
-async def run_pod(field: Arena, name: str, address: str, *, ready: bool) -> None:
+async def run_pod(cluster: ControllerCluster, name: str, address: str, *, ready: bool) -> None:
     ports = [{"name": "http", "containerPort": 8080}]
     containers = [{"name": "c", "image": "i", "ports": ports}]
     labels = {"labels": {"app": "web"}}
-    await create(field, PODS, name, metadata=labels, spec={"containers": containers, "nodeName": node(field)})
-    await set_ready(field, name, ready=ready, address=address)
+    await create(cluster, PODS, name, metadata=labels, spec={"containers": containers, "nodeName": node(cluster)})
+    await set_ready(cluster, name, ready=ready, address=address)
 
 
-async def set_ready(field: Arena, name: str, *, ready: bool, address: str) -> None:
+async def set_ready(cluster: ControllerCluster, name: str, *, ready: bool, address: str) -> None:
     condition = {"type": "Ready", "status": "True" if ready else "False"}
     status = {"phase": "Running", "podIP": address, "podIPs": [{"ip": address}], "conditions": [condition]}
-    await field.client.patch(PODS, name, {"status": status}, namespace=field.namespace, subresource="status")
+    await cluster.client.patch(PODS, name, {"status": status}, namespace=cluster.namespace, subresource="status")
 
 
-async def subsets(field: Arena, name: str = "web") -> list[Object]:
-    found = (await field.client.list(ENDPOINTS, namespace=field.namespace)).items
+async def subsets(cluster: ControllerCluster, name: str = "web") -> list[Object]:
+    found = (await cluster.client.list(ENDPOINTS, namespace=cluster.namespace)).items
     return [
         {
             key: [one.get("ip") or one.get("port") for one in subset.get(key, [])]
@@ -77,20 +77,20 @@ async def subsets(field: Arena, name: str = "web") -> list[Object]:
     ]
 
 
-async def slices(field: Arena, name: str = "web") -> list[Object]:
+async def slices(cluster: ControllerCluster, name: str = "web") -> list[Object]:
     selector = f"kubernetes.io/service-name={name}"
-    return (await field.client.list(ENDPOINT_SLICES, namespace=field.namespace, label_selector=selector)).items
+    return (await cluster.client.list(ENDPOINT_SLICES, namespace=cluster.namespace, label_selector=selector)).items
 
 
-async def sliced(field: Arena, name: str = "web") -> list[tuple[str, bool]]:
+async def sliced(cluster: ControllerCluster, name: str = "web") -> list[tuple[str, bool]]:
     return sorted(
         (endpoint["addresses"][0], endpoint["conditions"]["ready"])
-        for one in await slices(field, name)
+        for one in await slices(cluster, name)
         for endpoint in one.get("endpoints") or ()
     )
 
 
-async def test_endpoints_follow_the_readiness_of_pods(web: Arena) -> None:
+async def test_endpoints_follow_the_readiness_of_pods(web: ControllerCluster) -> None:
     await run_pod(web, "a", "10.1.2.3", ready=True)
     await run_pod(web, "b", "10.1.2.4", ready=False)
 
@@ -110,7 +110,7 @@ async def test_endpoints_follow_the_readiness_of_pods(web: Arena) -> None:
     await eventually(replaced, bool, seconds=20)
 
 
-async def test_objects_have_the_labels_and_owners_of_the_real_ones(web: Arena) -> None:
+async def test_objects_have_the_labels_and_owners_of_the_real_ones(web: ControllerCluster) -> None:
     await run_pod(web, "a", "10.1.2.3", ready=True)
 
     async def shown() -> bool:
@@ -134,27 +134,27 @@ async def test_objects_have_the_labels_and_owners_of_the_real_ones(web: Arena) -
     assert endpoints["metadata"]["labels"] == {"endpoints.kubernetes.io/managed-by": "endpoint-controller"}
 
 
-async def test_manual_endpoints_of_a_service_without_selector_are_mirrored(field: Arena) -> None:
-    await create(field, SERVICES, "db", spec={"ports": [{"port": 5432}]})
+async def test_manual_endpoints_of_a_service_without_selector_are_mirrored(cluster: ControllerCluster) -> None:
+    await create(cluster, SERVICES, "db", spec={"ports": [{"port": 5432}]})
     manual = [{"addresses": [{"ip": "10.1.2.9"}], "ports": [{"port": 5432}]}]
-    await create(field, ENDPOINTS, "db", subsets=manual)
+    await create(cluster, ENDPOINTS, "db", subsets=manual)
 
     async def mirrored() -> bool:
-        return await sliced(field, "db") == [("10.1.2.9", True)]
+        return await sliced(cluster, "db") == [("10.1.2.9", True)]
 
     await eventually(mirrored, bool, seconds=20)
-    (one,) = await slices(field, "db")
+    (one,) = await slices(cluster, "db")
     manager = one["metadata"]["labels"]["endpointslice.kubernetes.io/managed-by"]
     assert manager == "endpointslicemirroring-controller.k8s.io"
-    await field.client.delete(ENDPOINTS, "db", namespace=field.namespace)
+    await cluster.client.delete(ENDPOINTS, "db", namespace=cluster.namespace)
 
     async def gone() -> bool:
-        return not await slices(field, "db")
+        return not await slices(cluster, "db")
 
     await eventually(gone, bool, seconds=20)
 
 
-async def test_a_deleted_service_takes_both_along(web: Arena) -> None:
+async def test_a_deleted_service_takes_both_along(web: ControllerCluster) -> None:
     await run_pod(web, "a", "10.1.2.3", ready=True)
 
     async def shown() -> bool:
@@ -169,7 +169,7 @@ async def test_a_deleted_service_takes_both_along(web: Arena) -> None:
     await eventually(gone, bool, seconds=30)
 
 
-async def test_the_service_kubernetes_comes_back(embedded: Arena) -> None:
+async def test_the_service_kubernetes_comes_back(embedded: ControllerCluster) -> None:
     client: Client = embedded.client
     before = await client.get(SERVICES, "kubernetes", namespace="default")
     for resource in (SERVICES, ENDPOINT_SLICES):
@@ -188,7 +188,9 @@ async def test_the_service_kubernetes_comes_back(embedded: Arena) -> None:
     assert after["spec"] == before["spec"]
 
 
-async def test_endpoints_that_were_written_while_their_service_was_deleted_are_deleted(embedded: Arena) -> None:
+async def test_endpoints_that_were_written_while_their_service_was_deleted_are_deleted(
+    embedded: ControllerCluster,
+) -> None:
     labels = {"labels": {"endpoints.kubernetes.io/managed-by": "endpoint-controller"}}
     await create(embedded, ENDPOINTS, "late", metadata=labels)
     await create(embedded, ENDPOINTS, "manual")

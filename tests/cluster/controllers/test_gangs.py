@@ -152,7 +152,7 @@ def test_gangs_never_hold_resources_that_they_cannot_use(gangs: list[tuple[int, 
 
 
 @pytest.fixture(params=[VOLCANO, PLUGINS], ids=lambda gang: gang.name)
-async def arena(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[tuple[GangScheduler, Client]]:
+async def gang_cluster(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[tuple[GangScheduler, Client]]:
     gang: GangScheduler = request.param
     cluster = embedded_cluster(tmp_path / "data", with_node=False, gang_scheduler=gang.name)
     async with cluster as running, Client(running.config) as client:
@@ -161,8 +161,10 @@ async def arena(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
         yield gang, client
 
 
-async def test_two_gangs_that_need_more_than_half_run_one_after_the_other(arena: tuple[GangScheduler, Client]) -> None:
-    gang, client = arena
+async def test_two_gangs_that_need_more_than_half_run_one_after_the_other(
+    gang_cluster: tuple[GangScheduler, Client],
+) -> None:
+    gang, client = gang_cluster
     for name in ("a", "b"):
         await client.create(gang.resource, pod_group(gang, name, 3))
     for index in range(3):  # interleaved, so that each gang could take two of the four
@@ -196,8 +198,8 @@ async def test_two_gangs_that_need_more_than_half_run_one_after_the_other(arena:
     await eventually(phase, lambda text: text == ("Running" if gang.is_volcano else "Scheduled"))
 
 
-async def test_members_wait_for_the_last_one(arena: tuple[GangScheduler, Client]) -> None:
-    gang, client = arena
+async def test_members_wait_for_the_last_one(gang_cluster: tuple[GangScheduler, Client]) -> None:
+    gang, client = gang_cluster
     await client.create(gang.resource, pod_group(gang, "a", 2))
     await client.create(PODS, member(gang, "a", 0))
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.controllers.conftest import Arena
+from tests.cluster.controllers.conftest import ControllerCluster
 from tests.support.waiting import eventually
 from trainwright.kube.client.errors import NotFound
 from trainwright.objects import Object
@@ -25,117 +25,121 @@ from trainwright.objects.resources import (
 _numbers = itertools.count(1)
 
 
-async def make(arena: Arena, name: str, *owners: Object, resource: Resource = CONFIG_MAPS, **metadata: Any) -> Object:
+async def make(
+    cluster: ControllerCluster, name: str, *owners: Object, resource: Resource = CONFIG_MAPS, **metadata: Any
+) -> Object:
     references = [{**controller_reference(owner), "controller": False} for owner in owners]
     obj: Object = {
         "apiVersion": resource.api_version,
         "kind": resource.kind,
-        "metadata": {"name": name, "namespace": arena.namespace, "ownerReferences": references, **metadata},
+        "metadata": {"name": name, "namespace": cluster.namespace, "ownerReferences": references, **metadata},
     }
     if resource == SERVICES:
         obj["spec"] = {"clusterIP": "None", "selector": {"a": "b"}}
     if resource == ROLE_BINDINGS:
         obj["roleRef"] = {"kind": "Role", "name": name}
-    return await arena.client.create(resource, obj)
+    return await cluster.client.create(resource, obj)
 
 
-async def exists(arena: Arena, obj: Object, resource: Resource = CONFIG_MAPS) -> bool:
+async def exists(cluster: ControllerCluster, obj: Object, resource: Resource = CONFIG_MAPS) -> bool:
     try:
-        found = await arena.client.get(resource, obj["metadata"]["name"], namespace=arena.namespace)
+        found = await cluster.client.get(resource, obj["metadata"]["name"], namespace=cluster.namespace)
     except NotFound:
         return False
     return bool(found["metadata"]["uid"] == obj["metadata"]["uid"])
 
 
-async def gone(arena: Arena, obj: Object, resource: Resource = CONFIG_MAPS) -> None:
-    await eventually(lambda: exists(arena, obj, resource), lambda there: not there, seconds=60)
+async def gone(cluster: ControllerCluster, obj: Object, resource: Resource = CONFIG_MAPS) -> None:
+    await eventually(lambda: exists(cluster, obj, resource), lambda there: not there, seconds=60)
 
 
-async def delete(arena: Arena, obj: Object, propagation: str = "Background", resource: Resource = CONFIG_MAPS) -> None:
-    await arena.client.delete(resource, obj["metadata"]["name"], namespace=arena.namespace, propagation=propagation)
+async def delete(
+    cluster: ControllerCluster, obj: Object, propagation: str = "Background", resource: Resource = CONFIG_MAPS
+) -> None:
+    await cluster.client.delete(resource, obj["metadata"]["name"], namespace=cluster.namespace, propagation=propagation)
 
 
-async def test_dependents_of_all_kinds_and_depths_are_deleted_with_their_owner(arena: Arena) -> None:
-    owner, bystander = await make(arena, "owner"), await make(arena, "bystander")
+async def test_dependents_of_all_kinds_and_depths_are_deleted_with_their_owner(cluster: ControllerCluster) -> None:
+    owner, bystander = await make(cluster, "owner"), await make(cluster, "bystander")
     secret, service = (
-        await make(arena, "child", owner, resource=SECRETS),
-        await make(arena, "child", owner, resource=SERVICES),
+        await make(cluster, "child", owner, resource=SECRETS),
+        await make(cluster, "child", owner, resource=SERVICES),
     )
-    grandchild = await make(arena, "grandchild", secret | {"apiVersion": "v1", "kind": "Secret"})
-    await delete(arena, owner)
-    await gone(arena, secret, SECRETS)
-    await gone(arena, service, SERVICES)
-    await gone(arena, grandchild)
-    assert await exists(arena, bystander)
+    grandchild = await make(cluster, "grandchild", secret | {"apiVersion": "v1", "kind": "Secret"})
+    await delete(cluster, owner)
+    await gone(cluster, secret, SECRETS)
+    await gone(cluster, service, SERVICES)
+    await gone(cluster, grandchild)
+    assert await exists(cluster, bystander)
 
 
-async def test_accounts_and_roles_are_deleted_with_their_owner(arena: Arena) -> None:
-    owner = await make(arena, "owner")
+async def test_accounts_and_roles_are_deleted_with_their_owner(cluster: ControllerCluster) -> None:
+    owner = await make(cluster, "owner")
     children = [
-        (resource, await make(arena, "child", owner, resource=resource))
+        (resource, await make(cluster, "child", owner, resource=resource))
         for resource in (SERVICE_ACCOUNTS, ROLES, ROLE_BINDINGS, CONFIG_MAPS)
     ]
 
-    await delete(arena, owner)
+    await delete(cluster, owner)
 
     for resource, child in children:
-        await gone(arena, child, resource)
+        await gone(cluster, child, resource)
 
 
-async def test_object_with_two_owners_is_deleted_with_the_last(arena: Arena) -> None:
-    first, second = await make(arena, "first"), await make(arena, "second")
-    child = await make(arena, "child", first, second)
-    await delete(arena, first)
+async def test_object_with_two_owners_is_deleted_with_the_last(cluster: ControllerCluster) -> None:
+    first, second = await make(cluster, "first"), await make(cluster, "second")
+    child = await make(cluster, "child", first, second)
+    await delete(cluster, first)
 
     async def owners() -> list[str]:
-        found = await arena.client.get(CONFIG_MAPS, "child", namespace=arena.namespace)
+        found = await cluster.client.get(CONFIG_MAPS, "child", namespace=cluster.namespace)
         return [one["name"] for one in found["metadata"].get("ownerReferences") or ()]
 
     await eventually(owners, lambda names: names == ["second"], seconds=60)
-    await delete(arena, second)
-    await gone(arena, child)
+    await delete(cluster, second)
+    await gone(cluster, child)
 
 
-async def test_an_owner_of_the_same_name_is_not_the_same_owner(arena: Arena) -> None:
-    old = await make(arena, "owner")
-    await delete(arena, old)
-    await gone(arena, old)
-    new = await make(arena, "owner")
-    stray, child = await make(arena, "stray", old), await make(arena, "child", new)
-    await gone(arena, stray)
-    assert await exists(arena, child)
-    assert await exists(arena, new)
+async def test_an_owner_of_the_same_name_is_not_the_same_owner(cluster: ControllerCluster) -> None:
+    old = await make(cluster, "owner")
+    await delete(cluster, old)
+    await gone(cluster, old)
+    new = await make(cluster, "owner")
+    stray, child = await make(cluster, "stray", old), await make(cluster, "child", new)
+    await gone(cluster, stray)
+    assert await exists(cluster, child)
+    assert await exists(cluster, new)
 
 
-async def test_foreground_deletion_keeps_the_owner_until_its_dependents_are_gone(arena: Arena) -> None:
-    owner = await make(arena, "owner")
-    child = await make(arena, "child", owner, finalizers=["example.com/busy"])
-    await delete(arena, owner, "Foreground")
+async def test_foreground_deletion_keeps_the_owner_until_its_dependents_are_gone(cluster: ControllerCluster) -> None:
+    owner = await make(cluster, "owner")
+    child = await make(cluster, "child", owner, finalizers=["example.com/busy"])
+    await delete(cluster, owner, "Foreground")
 
     async def going() -> Object:
-        found = await arena.client.get(CONFIG_MAPS, "child", namespace=arena.namespace)
+        found = await cluster.client.get(CONFIG_MAPS, "child", namespace=cluster.namespace)
         return dict(found["metadata"])
 
     await eventually(going, lambda metadata: "deletionTimestamp" in metadata, seconds=60)
-    waiting = await arena.client.get(CONFIG_MAPS, "owner", namespace=arena.namespace)
+    waiting = await cluster.client.get(CONFIG_MAPS, "owner", namespace=cluster.namespace)
     assert waiting["metadata"]["finalizers"] == ["foregroundDeletion"]
-    await arena.client.patch(CONFIG_MAPS, "child", {"metadata": {"finalizers": None}}, namespace=arena.namespace)
-    await gone(arena, child)
-    await gone(arena, owner)
+    await cluster.client.patch(CONFIG_MAPS, "child", {"metadata": {"finalizers": None}}, namespace=cluster.namespace)
+    await gone(cluster, child)
+    await gone(cluster, owner)
 
 
-async def test_orphans_are_kept_without_owner_reference(arena: Arena) -> None:
-    owner = await make(arena, "owner")
-    child = await make(arena, "child", owner)
-    await delete(arena, owner, "Orphan")
-    await gone(arena, owner)
-    left = await arena.client.get(CONFIG_MAPS, "child", namespace=arena.namespace)
+async def test_orphans_are_kept_without_owner_reference(cluster: ControllerCluster) -> None:
+    owner = await make(cluster, "owner")
+    child = await make(cluster, "child", owner)
+    await delete(cluster, owner, "Orphan")
+    await gone(cluster, owner)
+    left = await cluster.client.get(CONFIG_MAPS, "child", namespace=cluster.namespace)
     assert left["metadata"]["uid"] == child["metadata"]["uid"]
     assert not left["metadata"].get("ownerReferences")
 
 
 @pytest.fixture
-async def widgets(embedded: Arena) -> AsyncIterator[Resource]:
+async def widgets(embedded: ControllerCluster) -> AsyncIterator[Resource]:
     """A custom kind that appears while the collector runs. (Upstream's looks for new kinds every 30 s only.)"""
     number = next(_numbers)
     group, plural = f"g{number}.example.com", "widgets"
@@ -166,7 +170,7 @@ async def widgets(embedded: Arena) -> AsyncIterator[Resource]:
     await embedded.client.delete(CUSTOM_RESOURCE_DEFINITIONS, f"{plural}.{group}")
 
 
-async def test_custom_kinds_own_and_are_owned(embedded: Arena, widgets: Resource) -> None:
+async def test_custom_kinds_own_and_are_owned(embedded: ControllerCluster, widgets: Resource) -> None:
     widget = await make(embedded, "owner", resource=widgets)
     part = await make(embedded, "part", widget, resource=widgets)
     child = await make(embedded, "child", part)
@@ -175,7 +179,7 @@ async def test_custom_kinds_own_and_are_owned(embedded: Arena, widgets: Resource
     await gone(embedded, child)
 
 
-async def test_owner_of_an_unknown_kind_is_not_taken_as_deleted(embedded: Arena) -> None:
+async def test_owner_of_an_unknown_kind_is_not_taken_as_deleted(embedded: ControllerCluster) -> None:
     unknown = {"apiVersion": "nobody.example.com/v1", "kind": "Unknown", "metadata": {"name": "x", "uid": "u"}}
     kept = await make(embedded, "kept", unknown)
     absent = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "never-was", "uid": "u2"}}
@@ -184,7 +188,7 @@ async def test_owner_of_an_unknown_kind_is_not_taken_as_deleted(embedded: Arena)
     assert await exists(embedded, kept)
 
 
-async def test_many_dependents_at_once_leave_none_behind(embedded: Arena) -> None:
+async def test_many_dependents_at_once_leave_none_behind(embedded: ControllerCluster) -> None:
     owner = await make(embedded, "owner")
     await asyncio.gather(*(make(embedded, f"child-{number}", owner) for number in range(60)))
     await delete(embedded, owner)
@@ -196,7 +200,7 @@ async def test_many_dependents_at_once_leave_none_behind(embedded: Arena) -> Non
     await eventually(left, lambda names: not names)
 
 
-async def test_a_dependent_that_is_seen_before_its_owner_is_not_garbage(embedded: Arena) -> None:
+async def test_a_dependent_that_is_seen_before_its_owner_is_not_garbage(embedded: ControllerCluster) -> None:
     async def pair(number: int) -> Object:
         owner = await make(embedded, f"owner-{number}", resource=SECRETS)
         return await make(embedded, f"child-{number}", owner | {"apiVersion": "v1", "kind": "Secret"})
@@ -208,17 +212,17 @@ async def test_a_dependent_that_is_seen_before_its_owner_is_not_garbage(embedded
 
 
 @pytest.mark.thorough("real")  # which tries again after ten seconds
-async def test_content_of_a_deleted_namespace_is_deleted(arena: Arena) -> None:
-    name = f"{arena.namespace}-inner"
-    await arena.client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
-    inner = Arena(arena.client, name, embedded=arena.embedded, directory=arena.directory)
+async def test_content_of_a_deleted_namespace_is_deleted(cluster: ControllerCluster) -> None:
+    name = f"{cluster.namespace}-inner"
+    await cluster.client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+    inner = ControllerCluster(cluster.client, name, embedded=cluster.embedded, directory=cluster.directory)
     held = await make(inner, "held", finalizers=["example.com/busy"])
     plain = await make(inner, "plain", resource=SECRETS)
-    await arena.client.delete(NAMESPACES, name)
+    await cluster.client.delete(NAMESPACES, name)
     await gone(inner, plain, SECRETS)
 
     async def conditions() -> dict[str, str]:
-        found = (await arena.client.get(NAMESPACES, name))["status"]
+        found = (await cluster.client.get(NAMESPACES, name))["status"]
         assert found["phase"] == "Terminating"
         return {one["type"]: one["message"] for one in found.get("conditions") or () if one["status"] == "True"}
 
@@ -226,12 +230,12 @@ async def test_content_of_a_deleted_namespace_is_deleted(arena: Arena) -> None:
     assert said["NamespaceContentRemaining"] == "Some resources are remaining: configmaps. has 1 resource instances"
     assert "example.com/busy in 1 resource instances" in said["NamespaceFinalizersRemaining"]
 
-    await arena.client.patch(CONFIG_MAPS, "held", {"metadata": {"finalizers": None}}, namespace=name)
+    await cluster.client.patch(CONFIG_MAPS, "held", {"metadata": {"finalizers": None}}, namespace=name)
     await gone(inner, held)
 
     async def there() -> bool:
         try:
-            await arena.client.get(NAMESPACES, name)
+            await cluster.client.get(NAMESPACES, name)
         except NotFound:
             return False
         return True

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.controllers.conftest import Arena
+from tests.cluster.controllers.conftest import ControllerCluster
 from tests.support.background import in_background
 from tests.support.waiting import eventually
 from trainwright.cluster.controllers.persistentvolume_controller import PersistentVolumeController
@@ -19,18 +19,21 @@ _numbers = itertools.count(1)
 
 
 @pytest.fixture
-async def storage(arena: Arena, tmp_path: Path) -> AsyncIterator[Arena]:
+async def storage(cluster: ControllerCluster, tmp_path: Path) -> AsyncIterator[ControllerCluster]:
     """Our controller runs on both servers: the real control plane of the tests has no volume controller."""
-    if arena.embedded:
-        yield arena
+    if cluster.embedded:
+        yield cluster
         return
-    recorder = EventRecorder(arena.client, "persistentvolume-controller")
-    async with in_background(PersistentVolumeController(arena.client, recorder, tmp_path / "volumes").run()):
-        yield Arena(arena.client, arena.namespace, embedded=False, directory=tmp_path)
-        for claim in (await arena.client.list(PERSISTENT_VOLUME_CLAIMS, namespace=arena.namespace)).items:
-            await arena.client.delete(PERSISTENT_VOLUME_CLAIMS, claim["metadata"]["name"], namespace=arena.namespace)
+    recorder = EventRecorder(cluster.client, "persistentvolume-controller")
+    async with in_background(PersistentVolumeController(cluster.client, recorder, tmp_path / "volumes").run()):
+        yield ControllerCluster(cluster.client, cluster.namespace, embedded=False, directory=tmp_path)
+        for claim in (await cluster.client.list(PERSISTENT_VOLUME_CLAIMS, namespace=cluster.namespace)).items:
+            await cluster.client.delete(
+                PERSISTENT_VOLUME_CLAIMS, claim["metadata"]["name"], namespace=cluster.namespace
+            )
         await eventually(
-            lambda: arena.client.list(PERSISTENT_VOLUME_CLAIMS, namespace=arena.namespace), lambda left: not left.items
+            lambda: cluster.client.list(PERSISTENT_VOLUME_CLAIMS, namespace=cluster.namespace),
+            lambda left: not left.items,
         )
     await recorder.close()
 
@@ -39,7 +42,7 @@ def unique(name: str) -> str:
     return f"{name}-{next(_numbers)}"
 
 
-def claim_of(storage: Arena, name: str = "data", *, size: str = "5Gi", **spec: Any) -> Object:
+def claim_of(storage: ControllerCluster, name: str = "data", *, size: str = "5Gi", **spec: Any) -> Object:
     return {
         "apiVersion": "v1",
         "kind": "PersistentVolumeClaim",
@@ -49,7 +52,7 @@ def claim_of(storage: Arena, name: str = "data", *, size: str = "5Gi", **spec: A
 
 
 async def make_volume(
-    storage: Arena, name: str, *, size: str = "10Gi", labels: dict[str, str] | None = None, **spec: Any
+    storage: ControllerCluster, name: str, *, size: str = "10Gi", labels: dict[str, str] | None = None, **spec: Any
 ) -> Object:
     return await storage.client.create(
         PERSISTENT_VOLUMES,
@@ -68,7 +71,7 @@ async def make_volume(
 
 
 @asynccontextmanager
-async def storage_class(storage: Arena, **fields: Any) -> AsyncIterator[str]:
+async def storage_class(storage: ControllerCluster, **fields: Any) -> AsyncIterator[str]:
     name = unique("class")
     body = {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": name}, **fields}
     await storage.client.create(STORAGE_CLASSES, body)
@@ -76,7 +79,7 @@ async def storage_class(storage: Arena, **fields: Any) -> AsyncIterator[str]:
     await storage.client.delete(STORAGE_CLASSES, name)
 
 
-async def claim_that(storage: Arena, is_so: Callable[[Object], object], name: str = "data") -> Object:
+async def claim_that(storage: ControllerCluster, is_so: Callable[[Object], object], name: str = "data") -> Object:
     return await eventually(
         lambda: storage.client.get(PERSISTENT_VOLUME_CLAIMS, name, namespace=storage.namespace), is_so
     )
@@ -86,12 +89,12 @@ def bound(obj: Object) -> bool:
     return bool(obj.get("status", {}).get("phase") == "Bound")
 
 
-async def events_about(storage: Arena, name: str) -> list[tuple[str, str]]:
+async def events_about(storage: ControllerCluster, name: str) -> list[tuple[str, str]]:
     found = await storage.client.list(EVENTS, namespace=storage.namespace, field_selector=f"involvedObject.name={name}")
     return [(one["type"], one["reason"]) for one in found.items]
 
 
-async def volume_gone(storage: Arena, name: str) -> None:
+async def volume_gone(storage: ControllerCluster, name: str) -> None:
     async def there() -> bool:
         try:
             await storage.client.get(PERSISTENT_VOLUMES, name)
@@ -102,7 +105,7 @@ async def volume_gone(storage: Arena, name: str) -> None:
     await eventually(there, lambda still: not still)
 
 
-async def test_a_claim_finds_its_volume_by_labels_and_both_say_so(storage: Arena) -> None:
+async def test_a_claim_finds_its_volume_by_labels_and_both_say_so(storage: ControllerCluster) -> None:
     volume, label = unique("pv"), unique("dataset")
     await storage.client.create(PERSISTENT_VOLUME_CLAIMS, claim_of(storage, selector={"matchLabels": {"name": label}}))
     await make_volume(storage, volume, labels={"name": label})  # the order must not matter
@@ -128,7 +131,7 @@ async def test_a_claim_finds_its_volume_by_labels_and_both_say_so(storage: Arena
     )
 
 
-async def test_pre_bound_volume_is_released_with_its_data_when_its_claim_is_deleted(storage: Arena) -> None:
+async def test_pre_bound_volume_is_released_with_its_data_when_its_claim_is_deleted(storage: ControllerCluster) -> None:
     volume = unique("pv")
     await make_volume(storage, volume, storageClassName="manual", persistentVolumeReclaimPolicy="Retain")
     await storage.client.create(
@@ -144,7 +147,7 @@ async def test_pre_bound_volume_is_released_with_its_data_when_its_claim_is_dele
     await volume_gone(storage, volume)
 
 
-async def test_default_class_provisions_a_directory_and_removes_it_with_the_claim(storage: Arena) -> None:
+async def test_default_class_provisions_a_directory_and_removes_it_with_the_claim(storage: ControllerCluster) -> None:
     async with storage_class(storage, provisioner="trainwright.dev/host-path", reclaimPolicy="Delete") as name:
         await storage.client.create(PERSISTENT_VOLUME_CLAIMS, claim_of(storage, storageClassName=name))
         claim = await claim_that(storage, bound)
@@ -161,7 +164,7 @@ async def test_default_class_provisions_a_directory_and_removes_it_with_the_clai
         assert not path.exists()
 
 
-async def test_claim_without_a_fitting_volume_stays_pending_with_one_event(storage: Arena) -> None:
+async def test_claim_without_a_fitting_volume_stays_pending_with_one_event(storage: ControllerCluster) -> None:
     async with storage_class(storage, provisioner="ebs.csi.aws.com") as name:
         await storage.client.create(PERSISTENT_VOLUME_CLAIMS, claim_of(storage, storageClassName=name))
         expected = [("Normal", "ExternalProvisioning")]
@@ -179,7 +182,7 @@ async def test_claim_without_a_fitting_volume_stays_pending_with_one_event(stora
         await volume_gone(storage, small)
 
 
-async def test_directory_that_was_not_provisioned_is_never_removed(storage: Arena, tmp_path: Path) -> None:
+async def test_directory_that_was_not_provisioned_is_never_removed(storage: ControllerCluster, tmp_path: Path) -> None:
     precious = tmp_path / "precious"
     precious.mkdir()
     volume = unique("pv")
@@ -203,7 +206,7 @@ async def test_directory_that_was_not_provisioned_is_never_removed(storage: Aren
     await volume_gone(storage, volume)
 
 
-async def test_a_claim_in_use_stays_until_its_pod_has_ended(embedded: Arena) -> None:
+async def test_a_claim_in_use_stays_until_its_pod_has_ended(embedded: ControllerCluster) -> None:
     await embedded.client.create(PERSISTENT_VOLUME_CLAIMS, claim_of(embedded))
     pod = {
         "apiVersion": "v1",
@@ -233,7 +236,7 @@ async def test_a_claim_in_use_stays_until_its_pod_has_ended(embedded: Arena) -> 
     await eventually(claims, lambda names: names == ["other"])
 
 
-async def test_claim_whose_volume_was_deleted_is_lost(storage: Arena) -> None:
+async def test_claim_whose_volume_was_deleted_is_lost(storage: ControllerCluster) -> None:
     volume = unique("pv")
     await make_volume(storage, volume, storageClassName="manual")
     await storage.client.create(

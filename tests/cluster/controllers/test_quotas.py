@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.controllers.conftest import Arena
+from tests.cluster.controllers.conftest import ControllerCluster
 from tests.support.objects.manifests import config_map, pod, replica_set
 from tests.support.waiting import eventually
 from trainwright.kube.client.errors import ApiError, Forbidden
@@ -14,42 +14,42 @@ from trainwright.objects.conditions import find_condition
 from trainwright.objects.resources import CONFIG_MAPS, PODS, REPLICA_SETS, RESOURCE_QUOTAS
 
 
-async def limit(arena: Arena, **spec: Any) -> None:
+async def limit(cluster: ControllerCluster, **spec: Any) -> None:
     """Creates the quota and waits until it is enforced."""
     body = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "q"}, "spec": spec}
-    await arena.client.create(RESOURCE_QUOTAS, body, namespace=arena.namespace)
-    await used(arena, dict.fromkeys(spec["hard"], "0") if "configmaps" not in spec["hard"] else {})
+    await cluster.client.create(RESOURCE_QUOTAS, body, namespace=cluster.namespace)
+    await used(cluster, dict.fromkeys(spec["hard"], "0") if "configmaps" not in spec["hard"] else {})
 
 
-async def used(arena: Arena, amounts: dict[str, str]) -> Object:
+async def used(cluster: ControllerCluster, amounts: dict[str, str]) -> Object:
     async def status() -> Object:
-        found = await arena.client.get(RESOURCE_QUOTAS, "q", namespace=arena.namespace)
+        found = await cluster.client.get(RESOURCE_QUOTAS, "q", namespace=cluster.namespace)
         return found.get("status") or {}
 
     return await eventually(status, lambda found: "hard" in found and amounts.items() <= found["used"].items())
 
 
-async def refusal(arena: Arena, body: dict[str, Any]) -> str:
+async def refusal(cluster: ControllerCluster, body: dict[str, Any]) -> str:
     with pytest.raises(ApiError) as failure:
-        await arena.client.create(PODS, body, namespace=arena.namespace)
+        await cluster.client.create(PODS, body, namespace=cluster.namespace)
     return str(failure.value)
 
 
-async def test_pods_beyond_the_limit_are_forbidden(arena: Arena) -> None:
-    await limit(arena, hard={"pods": "1"})
-    await arena.client.create(PODS, pod("one"), namespace=arena.namespace)
-    assert await refusal(arena, pod("two")) == (
+async def test_pods_beyond_the_limit_are_forbidden(cluster: ControllerCluster) -> None:
+    await limit(cluster, hard={"pods": "1"})
+    await cluster.client.create(PODS, pod("one"), namespace=cluster.namespace)
+    assert await refusal(cluster, pod("two")) == (
         'pods "two" is forbidden: exceeded quota: q, requested: pods=1, used: pods=1, limited: pods=1'
     )
-    await used(arena, {"pods": "1"})
-    await arena.client.patch(
-        PODS, "one", {"status": {"phase": "Succeeded"}}, namespace=arena.namespace, subresource="status"
+    await used(cluster, {"pods": "1"})
+    await cluster.client.patch(
+        PODS, "one", {"status": {"phase": "Succeeded"}}, namespace=cluster.namespace, subresource="status"
     )
-    await used(arena, {"pods": "0"})
+    await used(cluster, {"pods": "0"})
 
     async def created() -> bool:
         try:
-            await arena.client.create(PODS, pod("two"), namespace=arena.namespace)
+            await cluster.client.create(PODS, pod("two"), namespace=cluster.namespace)
         except Forbidden:
             return False
         return True
@@ -57,60 +57,60 @@ async def test_pods_beyond_the_limit_are_forbidden(arena: Arena) -> None:
     await eventually(created, bool)  # the real admission reads the quota with a delay
 
 
-async def test_requests_and_limits_are_summed_and_demanded(arena: Arena) -> None:
-    await limit(arena, hard={"requests.cpu": "1", "limits.memory": "1Gi"})
-    assert await refusal(arena, pod()) == (
+async def test_requests_and_limits_are_summed_and_demanded(cluster: ControllerCluster) -> None:
+    await limit(cluster, hard={"requests.cpu": "1", "limits.memory": "1Gi"})
+    assert await refusal(cluster, pod()) == (
         'pods "p" is forbidden: failed quota: q: must specify limits.memory for: main; requests.cpu for: main'
     )
     resources = {"requests": {"cpu": "600m"}, "limits": {"memory": "512Mi"}}
-    await arena.client.create(PODS, pod("one", resources=resources), namespace=arena.namespace)
-    assert await refusal(arena, pod("two", resources=resources)) == (
+    await cluster.client.create(PODS, pod("one", resources=resources), namespace=cluster.namespace)
+    assert await refusal(cluster, pod("two", resources=resources)) == (
         'pods "two" is forbidden: exceeded quota: q, requested: requests.cpu=600m, used: requests.cpu=600m, limited: '
         "requests.cpu=1"
     )
-    await used(arena, {"requests.cpu": "600m", "limits.memory": "512Mi"})
+    await used(cluster, {"requests.cpu": "600m", "limits.memory": "512Mi"})
     inits = [
         {"name": "sidecar", "image": "i", "restartPolicy": "Always", "resources": resources},
         {"name": "late", "image": "i", "resources": {**resources, "requests": {"cpu": "900m"}}},
     ]
-    assert await refusal(arena, pod("three", resources=resources, spec={"initContainers": inits})) == (
+    assert await refusal(cluster, pod("three", resources=resources, spec={"initContainers": inits})) == (
         'pods "three" is forbidden: exceeded quota: q, requested: limits.memory=1Gi,requests.cpu=1500m, used: '
         "limits.memory=512Mi,requests.cpu=600m, limited: limits.memory=1Gi,requests.cpu=1"
     )
 
 
-async def test_any_kind_can_be_counted(arena: Arena) -> None:
-    present = len((await arena.client.list(CONFIG_MAPS, namespace=arena.namespace)).items)
-    await limit(arena, hard={"configmaps": str(present + 1)})
-    await used(arena, {"configmaps": str(present)})
-    await arena.client.create(CONFIG_MAPS, config_map("one"), namespace=arena.namespace)
+async def test_any_kind_can_be_counted(cluster: ControllerCluster) -> None:
+    present = len((await cluster.client.list(CONFIG_MAPS, namespace=cluster.namespace)).items)
+    await limit(cluster, hard={"configmaps": str(present + 1)})
+    await used(cluster, {"configmaps": str(present)})
+    await cluster.client.create(CONFIG_MAPS, config_map("one"), namespace=cluster.namespace)
     with pytest.raises(ApiError, match="exceeded quota: q, requested: configmaps=1"):
-        await arena.client.create(CONFIG_MAPS, config_map("two"), namespace=arena.namespace)
+        await cluster.client.create(CONFIG_MAPS, config_map("two"), namespace=cluster.namespace)
 
 
-async def test_scopes_limit_what_counts(arena: Arena) -> None:
-    await limit(arena, hard={"pods": "1"}, scopes=["Terminating"])
+async def test_scopes_limit_what_counts(cluster: ControllerCluster) -> None:
+    await limit(cluster, hard={"pods": "1"}, scopes=["Terminating"])
     for name in ("one", "two"):
-        await arena.client.create(PODS, pod(name), namespace=arena.namespace)
-    await arena.client.create(PODS, pod("short", spec={"activeDeadlineSeconds": 60}), namespace=arena.namespace)
-    assert "exceeded quota" in await refusal(arena, pod("shorter", spec={"activeDeadlineSeconds": 60}))
+        await cluster.client.create(PODS, pod(name), namespace=cluster.namespace)
+    await cluster.client.create(PODS, pod("short", spec={"activeDeadlineSeconds": 60}), namespace=cluster.namespace)
+    assert "exceeded quota" in await refusal(cluster, pod("shorter", spec={"activeDeadlineSeconds": 60}))
 
 
-async def test_concurrent_creates_do_not_exceed_the_limit(arena: Arena) -> None:
-    await limit(arena, hard={"pods": "3"})
+async def test_concurrent_creates_do_not_exceed_the_limit(cluster: ControllerCluster) -> None:
+    await limit(cluster, hard={"pods": "3"})
     results = await asyncio.gather(
-        *(arena.client.create(PODS, pod(f"p{number}"), namespace=arena.namespace) for number in range(8)),
+        *(cluster.client.create(PODS, pod(f"p{number}"), namespace=cluster.namespace) for number in range(8)),
         return_exceptions=True,
     )
     assert sum(isinstance(one, dict) for one in results) == 3
 
 
-async def test_replica_set_says_that_the_quota_is_exceeded(arena: Arena) -> None:
-    await limit(arena, hard={"pods": "1"})
-    await arena.client.create(REPLICA_SETS, replica_set(replicas=2), namespace=arena.namespace)
+async def test_replica_set_says_that_the_quota_is_exceeded(cluster: ControllerCluster) -> None:
+    await limit(cluster, hard={"pods": "1"})
+    await cluster.client.create(REPLICA_SETS, replica_set(replicas=2), namespace=cluster.namespace)
 
     async def failure() -> Object:
-        found = await arena.client.get(REPLICA_SETS, "web", namespace=arena.namespace)
+        found = await cluster.client.get(REPLICA_SETS, "web", namespace=cluster.namespace)
         return find_condition(found.get("status") or {}, "ReplicaFailure") or {}
 
     found = await eventually(failure, bool)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.controllers.conftest import Arena
+from tests.cluster.controllers.conftest import ControllerCluster
 from tests.support.background import in_background
 from tests.support.waiting import eventually
 from trainwright.cluster.controllers.scheduler import Scheduler
@@ -19,31 +19,31 @@ LABEL = "trainwright.dev/test-node"
 
 
 @pytest.fixture
-async def field(arena: Arena) -> AsyncIterator[Arena]:
+async def cluster(cluster: ControllerCluster) -> AsyncIterator[ControllerCluster]:
     """The scheduler is ours on both servers: the real control plane of the tests runs none."""
-    if arena.embedded:
-        yield arena
+    if cluster.embedded:
+        yield cluster
         return
-    recorder = EventRecorder(arena.client, "default-scheduler")
-    async with in_background(Scheduler(arena.client, recorder).run()):
-        yield arena
+    recorder = EventRecorder(cluster.client, "default-scheduler")
+    async with in_background(Scheduler(cluster.client, recorder).run()):
+        yield cluster
     await recorder.close()
 
 
 @asynccontextmanager
-async def node(field: Arena, **allocatable: str) -> AsyncIterator[str]:
+async def node(cluster: ControllerCluster, **allocatable: str) -> AsyncIterator[str]:
     """A node of the test's own; on the real server there may be others, so pods select it."""
-    name = f"node-{field.namespace}"
+    name = f"node-{cluster.namespace}"
     made = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": {LABEL: name}}}
-    await field.client.create(NODES, made)
-    await report(field, name, ready=True, **allocatable)
+    await cluster.client.create(NODES, made)
+    await report(cluster, name, ready=True, **allocatable)
     # The real server's admission keeps pods off new nodes until a controller, which the tests do not run, says so.
-    await field.client.patch(NODES, name, {"spec": {"taints": None}})
+    await cluster.client.patch(NODES, name, {"spec": {"taints": None}})
     yield name
-    await field.client.delete(NODES, name)
+    await cluster.client.delete(NODES, name)
 
 
-async def report(field: Arena, name: str, *, ready: bool, **allocatable: str) -> None:
+async def report(cluster: ControllerCluster, name: str, *, ready: bool, **allocatable: str) -> None:
     amounts = {"cpu": "2", "memory": "4Gi", "pods": "110", **allocatable}
     now = format_time(datetime.now(UTC))
     condition = {
@@ -55,30 +55,30 @@ async def report(field: Arena, name: str, *, ready: bool, **allocatable: str) ->
         "message": "",
     }
     status = {"allocatable": amounts, "capacity": amounts, "conditions": [condition]}
-    await field.client.patch(NODES, name, {"status": status}, subresource="status")
+    await cluster.client.patch(NODES, name, {"status": status}, subresource="status")
 
 
 async def make_pod(
-    field: Arena, name: str, node_name: str, *, requests: dict[str, str] | None = None, **spec: Any
+    cluster: ControllerCluster, name: str, node_name: str, *, requests: dict[str, str] | None = None, **spec: Any
 ) -> None:
     amounts = {
         "requests": requests or {},
         "limits": {key: value for key, value in (requests or {}).items() if "/" in key},
     }
     container = {"name": "main", "image": "trainwright/host", "command": ["true"], "resources": amounts}
-    await field.client.create(
+    await cluster.client.create(
         PODS,
         {
             "apiVersion": "v1",
             "kind": "Pod",
-            "metadata": {"name": name, "namespace": field.namespace},
+            "metadata": {"name": name, "namespace": cluster.namespace},
             "spec": {"containers": [container], "nodeSelector": {LABEL: node_name}, **spec},
         },
     )
 
 
-async def pod_that(field: Arena, name: str, is_so: Callable[[Object], object]) -> Object:
-    return await eventually(lambda: field.client.get(PODS, name, namespace=field.namespace), is_so)
+async def pod_that(cluster: ControllerCluster, name: str, is_so: Callable[[Object], object]) -> Object:
+    return await eventually(lambda: cluster.client.get(PODS, name, namespace=cluster.namespace), is_so)
 
 
 def placed(pod: Object) -> object:
@@ -90,44 +90,44 @@ def scheduled(pod: Object) -> Object:
     return next((one for one in conditions if one["type"] == "PodScheduled"), {})
 
 
-async def events_about(field: Arena, name: str) -> dict[str, Object]:
-    found = await field.client.list(EVENTS, namespace=field.namespace, field_selector=f"involvedObject.name={name}")
+async def events_about(cluster: ControllerCluster, name: str) -> dict[str, Object]:
+    found = await cluster.client.list(EVENTS, namespace=cluster.namespace, field_selector=f"involvedObject.name={name}")
     return {one["reason"]: one for one in found.items}
 
 
-async def test_a_pod_is_bound_and_the_event_says_where(field: Arena) -> None:
-    async with node(field) as name:
-        await make_pod(field, "plain", name)
-        pod = await pod_that(field, "plain", placed)
+async def test_a_pod_is_bound_and_the_event_says_where(cluster: ControllerCluster) -> None:
+    async with node(cluster) as name:
+        await make_pod(cluster, "plain", name)
+        pod = await pod_that(cluster, "plain", placed)
         assert pod["spec"]["nodeName"] == name
         assert scheduled(pod)["status"] == "True"
-        events = await eventually(lambda: events_about(field, "plain"), lambda seen: "Scheduled" in seen)
+        events = await eventually(lambda: events_about(cluster, "plain"), lambda seen: "Scheduled" in seen)
         event = events["Scheduled"]
-        assert event["message"] == f"Successfully assigned {field.namespace}/plain to {name}"
+        assert event["message"] == f"Successfully assigned {cluster.namespace}/plain to {name}"
         assert event["type"] == "Normal"
         assert event["source"]["component"] == "default-scheduler"
 
 
-async def test_a_gpu_is_given_to_the_next_pod_when_the_first_has_ended(field: Arena) -> None:
+async def test_a_gpu_is_given_to_the_next_pod_when_the_first_has_ended(cluster: ControllerCluster) -> None:
     gpu = {"nvidia.com/gpu": "1"}
-    async with node(field, **gpu) as name:
-        await make_pod(field, "first", name, requests=gpu)
-        await pod_that(field, "first", placed)
-        await make_pod(field, "second", name, requests=gpu)
-        waiting = await pod_that(field, "second", scheduled)
+    async with node(cluster, **gpu) as name:
+        await make_pod(cluster, "first", name, requests=gpu)
+        await pod_that(cluster, "first", placed)
+        await make_pod(cluster, "second", name, requests=gpu)
+        waiting = await pod_that(cluster, "second", scheduled)
         assert scheduled(waiting)["status"] == "False"
         assert scheduled(waiting)["reason"] == "Unschedulable"
         assert "1 Insufficient nvidia.com/gpu" in scheduled(waiting)["message"]
-        events = await eventually(lambda: events_about(field, "second"), lambda seen: "FailedScheduling" in seen)
+        events = await eventually(lambda: events_about(cluster, "second"), lambda seen: "FailedScheduling" in seen)
         assert events["FailedScheduling"]["type"] == "Warning"
         assert events["FailedScheduling"]["message"] == scheduled(waiting)["message"]
 
         done = {"status": {"phase": "Succeeded"}}
-        await field.client.patch(PODS, "first", done, namespace=field.namespace, subresource="status")
-        await pod_that(field, "second", placed)
+        await cluster.client.patch(PODS, "first", done, namespace=cluster.namespace, subresource="status")
+        await pod_that(cluster, "second", placed)
 
 
-async def test_pods_that_come_together_share_cpus_but_never_a_gpu(embedded: Arena) -> None:
+async def test_pods_that_come_together_share_cpus_but_never_a_gpu(embedded: ControllerCluster) -> None:
     async with node(embedded, **{"nvidia.com/gpu": "3"}) as name:
         wanted = {"cpu": "1", "nvidia.com/gpu": "1"}
         await asyncio.gather(*(make_pod(embedded, f"p{number}", name, requests=wanted) for number in range(8)))
@@ -146,7 +146,7 @@ async def test_pods_that_come_together_share_cpus_but_never_a_gpu(embedded: Aren
         await eventually(overcommitted, lambda names: len(names) == 1)  # the third CPU of two
 
 
-async def test_a_node_that_becomes_ready_or_uncordoned_gets_what_waited(embedded: Arena) -> None:
+async def test_a_node_that_becomes_ready_or_uncordoned_gets_what_waited(embedded: ControllerCluster) -> None:
     await make_pod(embedded, "early", "node-default")
     waiting = await pod_that(embedded, "early", scheduled)
     assert scheduled(waiting)["message"] == "no nodes available to schedule pods"
@@ -168,7 +168,7 @@ async def test_a_node_that_becomes_ready_or_uncordoned_gets_what_waited(embedded
         await pod_that(embedded, "late", placed)
 
 
-async def test_a_pod_waits_for_its_claim_and_goes_when_it_is_bound(embedded: Arena) -> None:
+async def test_a_pod_waits_for_its_claim_and_goes_when_it_is_bound(embedded: ControllerCluster) -> None:
     async with node(embedded) as name:
         volume = {"name": "v", "persistentVolumeClaim": {"claimName": "data"}}
         await make_pod(embedded, "user", name, volumes=[volume])
@@ -178,7 +178,7 @@ async def test_a_pod_waits_for_its_claim_and_goes_when_it_is_bound(embedded: Are
         await pod_that(embedded, "user", placed)
 
 
-async def test_claim_that_is_created_with_its_pod_causes_no_event(embedded: Arena) -> None:
+async def test_claim_that_is_created_with_its_pod_causes_no_event(embedded: ControllerCluster) -> None:
     async with node(embedded) as name:
         volume = {"name": "v", "persistentVolumeClaim": {"claimName": "data"}}
         await make_pod(embedded, "user", name, volumes=[volume])
@@ -198,7 +198,7 @@ def claim() -> Object:
     }
 
 
-async def test_gates_are_respected_and_another_scheduler_is_named(embedded: Arena) -> None:
+async def test_gates_are_respected_and_another_scheduler_is_named(embedded: ControllerCluster) -> None:
     async with node(embedded) as name:
         await make_pod(embedded, "gated", name, schedulingGates=[{"name": "quota"}])
         await make_pod(embedded, "gang", name, schedulerName="volcano")

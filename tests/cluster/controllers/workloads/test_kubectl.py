@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.controllers.conftest import Arena
+from tests.cluster.controllers.conftest import ControllerCluster
 from tests.support.background import in_background
 from tests.support.waiting import eventually
 from trainwright.kube.client.errors import ApiError
@@ -21,11 +21,11 @@ LONG_AGO = "2026-01-01T00:00:00Z"
 
 
 class Kubectl:
-    def __init__(self, binary: Path, directory: Path, arena: Arena) -> None:
-        self._command = [str(binary), "--kubeconfig", str(directory / "kubeconfig"), "-n", arena.namespace]
+    def __init__(self, binary: Path, directory: Path, cluster: ControllerCluster) -> None:
+        self._command = [str(binary), "--kubeconfig", str(directory / "kubeconfig"), "-n", cluster.namespace]
         self._environment = {"HOME": str(directory), "PATH": "/usr/bin:/bin"}
-        self.namespace = arena.namespace
-        config = arena.client.config
+        self.namespace = cluster.namespace
+        config = cluster.client.config
         merge_into_kubeconfig(
             directory / "kubeconfig",
             name="e",
@@ -50,34 +50,34 @@ class Kubectl:
         )
 
 
-async def run_pods(arena: Arena) -> None:
-    """Plays the kubelet: pods of Jobs succeed, all others become ready."""
+async def run_pods(cluster: ControllerCluster) -> None:
+    """In place of the kubelet: pods of Jobs succeed, all others become ready."""
     while True:
-        for pod in (await arena.client.list(PODS, namespace=arena.namespace)).items:
+        for pod in (await cluster.client.list(PODS, namespace=cluster.namespace)).items:
             if pod["status"]["phase"] == "Pending":
-                await _report(arena, pod)
+                await _report(cluster, pod)
         await asyncio.sleep(0.02)
 
 
-async def _report(arena: Arena, pod: Object) -> None:
+async def _report(cluster: ControllerCluster, pod: Object) -> None:
     ready = {"type": "Ready", "status": "True", "lastTransitionTime": LONG_AGO}
     status = {"phase": "Running", "conditions": [ready]}
     if "job-name" in pod["metadata"]["labels"]:
         status = {"phase": "Succeeded"}
     try:
-        await arena.client.patch(
-            PODS, pod["metadata"]["name"], {"status": status}, namespace=arena.namespace, subresource="status"
+        await cluster.client.patch(
+            PODS, pod["metadata"]["name"], {"status": status}, namespace=cluster.namespace, subresource="status"
         )
     except ApiError:
         return  # deleted meanwhile
 
 
 @pytest.fixture
-async def kubectl(arena: Arena, kubectl_binary: Path, tmp_path: Path) -> AsyncIterator[Kubectl]:
+async def kubectl(cluster: ControllerCluster, kubectl_binary: Path, tmp_path: Path) -> AsyncIterator[Kubectl]:
     directory = tmp_path / "kubectl"
     directory.mkdir()
-    async with in_background(run_pods(arena)):
-        yield Kubectl(kubectl_binary, directory, arena)
+    async with in_background(run_pods(cluster)):
+        yield Kubectl(kubectl_binary, directory, cluster)
 
 
 async def test_life_of_a_deployment(kubectl: Kubectl) -> None:

@@ -1,11 +1,11 @@
 """Deployments and ReplicaSets on our controllers and on the real kube-controller-manager: the same scripts.
 
-The test plays the kubelet.
+The test writes the status of pods in place of the kubelet.
 """
 
 from typing import Any
 
-from tests.cluster.controllers.conftest import Arena
+from tests.cluster.controllers.conftest import ControllerCluster
 from tests.support.objects.manifests import deployment, pod, replica_set
 from tests.support.waiting import eventually
 from trainwright.objects import Object
@@ -15,49 +15,49 @@ from trainwright.objects.resources import DEPLOYMENTS, EVENTS, PODS, REPLICA_SET
 NOW = "2026-01-01T00:00:00Z"
 
 
-async def create(arena: Arena, resource: Resource, body: dict[str, Any]) -> Object:
-    return await arena.client.create(resource, body, namespace=arena.namespace)
+async def create(cluster: ControllerCluster, resource: Resource, body: dict[str, Any]) -> Object:
+    return await cluster.client.create(resource, body, namespace=cluster.namespace)
 
 
-async def listed(arena: Arena, resource: Resource) -> list[Object]:
-    return (await arena.client.list(resource, namespace=arena.namespace)).items
+async def listed(cluster: ControllerCluster, resource: Resource) -> list[Object]:
+    return (await cluster.client.list(resource, namespace=cluster.namespace)).items
 
 
-async def live_pods(arena: Arena) -> list[Object]:
-    return [one for one in await listed(arena, PODS) if "deletionTimestamp" not in one["metadata"]]
+async def live_pods(cluster: ControllerCluster) -> list[Object]:
+    return [one for one in await listed(cluster, PODS) if "deletionTimestamp" not in one["metadata"]]
 
 
-async def make_ready(arena: Arena, pods: list[Object]) -> None:
-    """Plays the kubelet. The pods have no node, so that they are removed as soon as they are deleted."""
+async def make_ready(cluster: ControllerCluster, pods: list[Object]) -> None:
+    """In place of the kubelet. The pods have no node, so that they are removed as soon as they are deleted."""
     for one in pods:
         condition = {"type": "Ready", "status": "True", "lastTransitionTime": NOW}
         status = {"phase": "Running", "conditions": [condition]}
-        await arena.client.patch(
-            PODS, one["metadata"]["name"], {"status": status}, namespace=arena.namespace, subresource="status"
+        await cluster.client.patch(
+            PODS, one["metadata"]["name"], {"status": status}, namespace=cluster.namespace, subresource="status"
         )
 
 
-async def pods_of(arena: Arena, count: int) -> list[Object]:
-    return await eventually(lambda: live_pods(arena), lambda pods: len(pods) == count)
+async def pods_of(cluster: ControllerCluster, count: int) -> list[Object]:
+    return await eventually(lambda: live_pods(cluster), lambda pods: len(pods) == count)
 
 
-async def counts(arena: Arena) -> tuple[int, int]:
+async def counts(cluster: ControllerCluster) -> tuple[int, int]:
     """How many pods the ReplicaSet reports as ready and as available."""
-    found = await arena.client.get(REPLICA_SETS, "web", namespace=arena.namespace)
+    found = await cluster.client.get(REPLICA_SETS, "web", namespace=cluster.namespace)
     return found["status"].get("readyReplicas", 0), found["status"].get("availableReplicas", 0)
 
 
-async def read(arena: Arena, name: str = "web") -> Object:
-    return await arena.client.get(DEPLOYMENTS, name, namespace=arena.namespace)
+async def read(cluster: ControllerCluster, name: str = "web") -> Object:
+    return await cluster.client.get(DEPLOYMENTS, name, namespace=cluster.namespace)
 
 
-async def complete(arena: Arena, name: str = "web") -> Object:
+async def complete(cluster: ControllerCluster, name: str = "web") -> Object:
     """Makes pods ready until the rollout is complete."""
 
     async def progress() -> Object:
-        waiting = [one for one in await live_pods(arena) if one["status"].get("phase") != "Running"]
-        await make_ready(arena, waiting)
-        return await read(arena, name)
+        waiting = [one for one in await live_pods(cluster) if one["status"].get("phase") != "Running"]
+        await make_ready(cluster, waiting)
+        return await read(cluster, name)
 
     def done(found: Object) -> bool:
         status, wanted = found.get("status") or {}, found["spec"]["replicas"]
@@ -69,10 +69,10 @@ async def complete(arena: Arena, name: str = "web") -> Object:
     return await eventually(progress, done, seconds=60)
 
 
-async def test_deployment_creates_labelled_pods_and_reports_availability(arena: Arena) -> None:
-    await create(arena, DEPLOYMENTS, deployment(replicas=2))
-    pods = await pods_of(arena, 2)
-    (owned,) = await listed(arena, REPLICA_SETS)
+async def test_deployment_creates_labelled_pods_and_reports_availability(cluster: ControllerCluster) -> None:
+    await create(cluster, DEPLOYMENTS, deployment(replicas=2))
+    pods = await pods_of(cluster, 2)
+    (owned,) = await listed(cluster, REPLICA_SETS)
     digest = owned["metadata"]["labels"]["pod-template-hash"]
     for one in pods:
         assert one["metadata"]["generateName"] == f"web-{digest}-"
@@ -85,7 +85,7 @@ async def test_deployment_creates_labelled_pods_and_reports_availability(arena: 
         "deployment.kubernetes.io/revision": "1",
     }
 
-    found = await complete(arena)
+    found = await complete(cluster)
 
     assert found["metadata"]["annotations"] == {"deployment.kubernetes.io/revision": "1"}
     status = found["status"]
@@ -106,7 +106,7 @@ async def test_deployment_creates_labelled_pods_and_reports_availability(arena: 
             f'ReplicaSet "{owned["metadata"]["name"]}" has successfully progressed.',
         ),
     }
-    (owned,) = await listed(arena, REPLICA_SETS)
+    (owned,) = await listed(cluster, REPLICA_SETS)
     assert owned["status"] == {
         "availableReplicas": 2,
         "fullyLabeledReplicas": 2,
@@ -117,15 +117,15 @@ async def test_deployment_creates_labelled_pods_and_reports_availability(arena: 
     }
 
 
-async def test_events_name_pods_and_replica_sets(arena: Arena) -> None:
-    await create(arena, DEPLOYMENTS, deployment(replicas=1))
-    (one,) = await pods_of(arena, 1)
-    (owned,) = await listed(arena, REPLICA_SETS)
+async def test_events_name_pods_and_replica_sets(cluster: ControllerCluster) -> None:
+    await create(cluster, DEPLOYMENTS, deployment(replicas=1))
+    (one,) = await pods_of(cluster, 1)
+    (owned,) = await listed(cluster, REPLICA_SETS)
 
     async def events() -> set[tuple[str, ...]]:
         return {
             (found["involvedObject"]["kind"], found["source"]["component"], found["reason"], found["message"])
-            for found in await listed(arena, EVENTS)
+            for found in await listed(cluster, EVENTS)
         }
 
     name = owned["metadata"]["name"]
@@ -136,119 +136,119 @@ async def test_events_name_pods_and_replica_sets(arena: Arena) -> None:
     await eventually(events, lambda found: found >= wanted)
 
 
-async def test_new_image_replaces_pods_within_the_limits(arena: Arena) -> None:
+async def test_new_image_replaces_pods_within_the_limits(cluster: ControllerCluster) -> None:
     limits = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}
-    await create(arena, DEPLOYMENTS, deployment(replicas=2, strategy=limits))
-    await complete(arena)
+    await create(cluster, DEPLOYMENTS, deployment(replicas=2, strategy=limits))
+    await complete(cluster)
 
     template = {"spec": {"template": {"spec": {"containers": [{"name": "main", "image": "other"}]}}}}
-    await arena.client.patch(DEPLOYMENTS, "web", template, namespace=arena.namespace)
-    pods = await pods_of(arena, 3)
+    await cluster.client.patch(DEPLOYMENTS, "web", template, namespace=cluster.namespace)
+    pods = await pods_of(cluster, 3)
     assert sorted(one["spec"]["containers"][0]["image"] for one in pods) == ["busybox", "busybox", "other"]
 
-    found = await complete(arena)
-    await pods_of(arena, 2)
-    assert {one["spec"]["containers"][0]["image"] for one in await live_pods(arena)} == {"other"}
+    found = await complete(cluster)
+    await pods_of(cluster, 2)
+    assert {one["spec"]["containers"][0]["image"] for one in await live_pods(cluster)} == {"other"}
     assert found["metadata"]["annotations"]["deployment.kubernetes.io/revision"] == "2"
     sizes = {
-        one["spec"]["template"]["spec"]["containers"][0]["image"]: one for one in await listed(arena, REPLICA_SETS)
+        one["spec"]["template"]["spec"]["containers"][0]["image"]: one for one in await listed(cluster, REPLICA_SETS)
     }
     assert sizes["busybox"]["spec"]["replicas"] == 0
     assert sizes["other"]["metadata"]["annotations"]["deployment.kubernetes.io/revision"] == "2"
 
 
-async def test_recreate_removes_all_pods_first(arena: Arena) -> None:
-    await create(arena, DEPLOYMENTS, deployment(replicas=2, strategy={"type": "Recreate"}))
-    await complete(arena)
+async def test_recreate_removes_all_pods_first(cluster: ControllerCluster) -> None:
+    await create(cluster, DEPLOYMENTS, deployment(replicas=2, strategy={"type": "Recreate"}))
+    await complete(cluster)
     template = {"spec": {"template": {"spec": {"containers": [{"name": "main", "image": "other"}]}}}}
-    await arena.client.patch(DEPLOYMENTS, "web", template, namespace=arena.namespace)
+    await cluster.client.patch(DEPLOYMENTS, "web", template, namespace=cluster.namespace)
 
-    found = await complete(arena)
+    found = await complete(cluster)
 
-    assert {one["spec"]["containers"][0]["image"] for one in await live_pods(arena)} == {"other"}
+    assert {one["spec"]["containers"][0]["image"] for one in await live_pods(cluster)} == {"other"}
     assert found["status"]["updatedReplicas"] == 2
 
 
-async def test_scaling_down_deletes_pods_that_are_not_ready_first(arena: Arena) -> None:
-    await create(arena, REPLICA_SETS, replica_set(replicas=3))
-    pods = await pods_of(arena, 3)
-    await make_ready(arena, pods[:2])
-    await eventually(lambda: counts(arena), lambda found: found == (2, 2))
+async def test_scaling_down_deletes_pods_that_are_not_ready_first(cluster: ControllerCluster) -> None:
+    await create(cluster, REPLICA_SETS, replica_set(replicas=3))
+    pods = await pods_of(cluster, 3)
+    await make_ready(cluster, pods[:2])
+    await eventually(lambda: counts(cluster), lambda found: found == (2, 2))
 
-    await arena.client.patch(
-        REPLICA_SETS, "web", {"spec": {"replicas": 2}}, namespace=arena.namespace, subresource="scale"
+    await cluster.client.patch(
+        REPLICA_SETS, "web", {"spec": {"replicas": 2}}, namespace=cluster.namespace, subresource="scale"
     )
 
-    left = await pods_of(arena, 2)
+    left = await pods_of(cluster, 2)
     assert {one["metadata"]["name"] for one in left} == {one["metadata"]["name"] for one in pods[:2]}
 
 
-async def test_deleted_and_failed_pods_are_replaced(arena: Arena) -> None:
-    await create(arena, REPLICA_SETS, replica_set(replicas=2))
-    first, second = await pods_of(arena, 2)
-    await arena.client.delete(PODS, first["metadata"]["name"], namespace=arena.namespace)
+async def test_deleted_and_failed_pods_are_replaced(cluster: ControllerCluster) -> None:
+    await create(cluster, REPLICA_SETS, replica_set(replicas=2))
+    first, second = await pods_of(cluster, 2)
+    await cluster.client.delete(PODS, first["metadata"]["name"], namespace=cluster.namespace)
     failed = {"status": {"phase": "Failed"}}
     name = second["metadata"]["name"]
-    await arena.client.patch(PODS, name, failed, namespace=arena.namespace, subresource="status")
+    await cluster.client.patch(PODS, name, failed, namespace=cluster.namespace, subresource="status")
 
     async def running() -> set[str]:
-        return {one["metadata"]["name"] for one in await live_pods(arena) if one["status"]["phase"] == "Pending"}
+        return {one["metadata"]["name"] for one in await live_pods(cluster) if one["status"]["phase"] == "Pending"}
 
     old = {first["metadata"]["name"], name}
     await eventually(running, lambda names: len(names) == 2 and not names & old)
 
 
-async def test_orphan_that_matches_is_adopted_and_a_relabelled_pod_is_released(arena: Arena) -> None:
+async def test_orphan_that_matches_is_adopted_and_a_relabelled_pod_is_released(cluster: ControllerCluster) -> None:
     orphan = pod("orphan")
     orphan["metadata"]["labels"] = {"app": "web"}
     # Ready, so that it stays if the controller sees the set first and creates another pod.
-    await make_ready(arena, [await create(arena, PODS, orphan)])
-    await create(arena, REPLICA_SETS, replica_set(replicas=1))
+    await make_ready(cluster, [await create(cluster, PODS, orphan)])
+    await create(cluster, REPLICA_SETS, replica_set(replicas=1))
 
     async def owners(name: str) -> list[str]:
-        found = await arena.client.get(PODS, name, namespace=arena.namespace)
+        found = await cluster.client.get(PODS, name, namespace=cluster.namespace)
         return [one["name"] for one in found["metadata"].get("ownerReferences") or ()]
 
     await eventually(lambda: owners("orphan"), lambda names: names == ["web"])
     relabelled = {"metadata": {"labels": {"app": "other"}}}
-    await arena.client.patch(PODS, "orphan", relabelled, namespace=arena.namespace)
+    await cluster.client.patch(PODS, "orphan", relabelled, namespace=cluster.namespace)
     await eventually(lambda: owners("orphan"), lambda names: names == [])
-    await pods_of(arena, 2)
+    await pods_of(cluster, 2)
 
 
-async def test_pods_are_available_after_their_minimum_ready_time(arena: Arena) -> None:
-    await create(arena, REPLICA_SETS, replica_set(replicas=1, minReadySeconds=3600))
-    (one,) = await pods_of(arena, 1)
+async def test_pods_are_available_after_their_minimum_ready_time(cluster: ControllerCluster) -> None:
+    await create(cluster, REPLICA_SETS, replica_set(replicas=1, minReadySeconds=3600))
+    (one,) = await pods_of(cluster, 1)
     far = {"type": "Ready", "status": "True", "lastTransitionTime": "2999-01-01T00:00:00Z"}
     status = {"status": {"phase": "Running", "conditions": [far]}}
     name = one["metadata"]["name"]
-    await arena.client.patch(PODS, name, status, namespace=arena.namespace, subresource="status")
-    await eventually(lambda: counts(arena), lambda found: found == (1, 0))
+    await cluster.client.patch(PODS, name, status, namespace=cluster.namespace, subresource="status")
+    await eventually(lambda: counts(cluster), lambda found: found == (1, 0))
     far["lastTransitionTime"] = NOW
-    await arena.client.patch(PODS, name, status, namespace=arena.namespace, subresource="status")
-    await eventually(lambda: counts(arena), lambda found: found == (1, 1))
+    await cluster.client.patch(PODS, name, status, namespace=cluster.namespace, subresource="status")
+    await eventually(lambda: counts(cluster), lambda found: found == (1, 1))
 
 
-async def test_paused_deployment_shows_it_and_does_not_roll(arena: Arena) -> None:
-    await create(arena, DEPLOYMENTS, deployment(replicas=1))
-    await complete(arena)
+async def test_paused_deployment_shows_it_and_does_not_roll(cluster: ControllerCluster) -> None:
+    await create(cluster, DEPLOYMENTS, deployment(replicas=1))
+    await complete(cluster)
     change = {"spec": {"paused": True, "template": {"metadata": {"annotations": {"a": "b"}}}}}
-    await arena.client.patch(DEPLOYMENTS, "web", change, namespace=arena.namespace)
+    await cluster.client.patch(DEPLOYMENTS, "web", change, namespace=cluster.namespace)
 
     def paused(found: Object) -> bool:
         condition = find_condition(found["status"], "Progressing") or {}
         return (condition.get("reason"), condition.get("status")) == ("DeploymentPaused", "Unknown")
 
-    await eventually(lambda: read(arena), paused)
-    assert len(await listed(arena, REPLICA_SETS)) == 1
-    await arena.client.patch(DEPLOYMENTS, "web", {"spec": {"paused": False}}, namespace=arena.namespace)
-    await complete(arena)
-    assert len(await listed(arena, REPLICA_SETS)) == 2
+    await eventually(lambda: read(cluster), paused)
+    assert len(await listed(cluster, REPLICA_SETS)) == 1
+    await cluster.client.patch(DEPLOYMENTS, "web", {"spec": {"paused": False}}, namespace=cluster.namespace)
+    await complete(cluster)
+    assert len(await listed(cluster, REPLICA_SETS)) == 2
 
 
-async def test_deleting_a_deployment_deletes_replica_sets_and_pods(arena: Arena) -> None:
-    await create(arena, DEPLOYMENTS, deployment(replicas=1))
-    await complete(arena)
-    await arena.client.delete(DEPLOYMENTS, "web", namespace=arena.namespace)
-    await eventually(lambda: listed(arena, REPLICA_SETS), lambda sets: not sets, seconds=60)
-    await pods_of(arena, 0)
+async def test_deleting_a_deployment_deletes_replica_sets_and_pods(cluster: ControllerCluster) -> None:
+    await create(cluster, DEPLOYMENTS, deployment(replicas=1))
+    await complete(cluster)
+    await cluster.client.delete(DEPLOYMENTS, "web", namespace=cluster.namespace)
+    await eventually(lambda: listed(cluster, REPLICA_SETS), lambda sets: not sets, seconds=60)
+    await pods_of(cluster, 0)
