@@ -69,7 +69,7 @@ def test_token_in_a_secret_ends_with_its_account(commands: Commands) -> None:
     assert "system:serviceaccount:default:robot" in kubectl("--token", token, "auth", "whoami")
 
     kubectl("delete", "serviceaccount", "robot")
-    kubectl("wait", "--for=delete", "secret/robot-token", "--timeout=20s")
+    kubectl("wait", "--for=delete", "secret/robot-token", "--timeout=60s")
     assert "You must be logged in to the server" in refused("--token", token, "get", "pods")
 
 

@@ -7,6 +7,7 @@ import pytest
 import yaml
 
 from tests.support.commands.kubectl import Commands
+from tests.support.waiting import wait_until
 
 JOB = "training.kubeflow.org/job-name=greeter"
 
@@ -63,6 +64,8 @@ def test_kubectl_follows_a_job_from_creation_to_deletion(commands: Commands, man
 
     assert "condition met" in kubectl("wait", "--for=condition=Running", "pytorchjob/greeter", "--timeout=60s")
     kubectl("wait", "--for=condition=Ready", "pod", "-l", JOB, "--timeout=60s")
+    for role, number in (("Master", 1), ("Worker", 2)):  # then the operator has no more to write
+        kubectl("wait", f"--for=jsonpath={{.status.replicaStatuses.{role}.active}}={number}", "pytorchjob/greeter")
 
     everything = kubectl("get", "pytorchjobs,pods,svc,events")
     assert _row(everything, "pytorchjob.kubeflow.org/greeter")[1] == "Running"
@@ -94,15 +97,17 @@ def test_kubectl_follows_a_job_from_creation_to_deletion(commands: Commands, man
     assert logs.communicate(timeout=60)[0] == "rank 2 of 3\ndone\n"
 
     assert "condition met" in kubectl("wait", "--for=condition=Succeeded", "pytorchjob/greeter", "--timeout=60s")
+    while "Succeeded" not in seen[-1]:
+        seen.append(watch.stdout.readline())
     watch.terminate()
-    seen += watch.communicate(timeout=10)[0].splitlines()
+    watch.communicate(timeout=60)
     states = [line.split()[1] for line in seen[1:]]
     assert [state for state in ("Created", "Running", "Succeeded") if state in states] == [
         "Created",
         "Running",
         "Succeeded",
     ]
-    assert "PyTorchJob greeter is successfully completed." in kubectl("get", "events")
+    wait_until(lambda: "PyTorchJob greeter is successfully completed." in kubectl("get", "events"))
 
     assert (
         kubectl("delete", "-f", str(manifest)) == 'pytorchjob.kubeflow.org "greeter" deleted from default namespace\n'

@@ -6,6 +6,7 @@ import signal
 import socket
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -107,12 +108,19 @@ async def test_a_container_is_restarted_by_policy_and_its_previous_log_is_kept(n
     assert await node.log(pod, previous=True) == "first\n"
 
 
-async def test_a_running_pod_is_ready_and_its_log_can_be_followed(node: Node) -> None:
-    await node.create("p", container("echo one; sleep 0.2; echo two"))
+def printing_at_both_ends(gate: Path) -> Object:
+    return container(f"echo one; until test -e {gate}; do sleep 0.01; done; echo two")
+
+
+async def test_a_running_pod_is_ready_and_its_log_can_be_followed(node: Node, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    await node.create("p", printing_at_both_ends(gate), annotations={"directory": str(tmp_path)})
     pod = await node.until_phase("p", "Running")
     conditions = {one["type"]: one["status"] for one in pod["status"]["conditions"]}
     assert conditions["Ready"] == conditions["ContainersReady"] == conditions["Initialized"] == "True"
-    assert await node.log(pod, follow=True) == "one\ntwo\n"
+    following = asyncio.create_task(node.log(pod, follow=True))
+    gate.touch()
+    assert await following == "one\ntwo\n"
 
 
 async def test_deletion_gives_the_program_time_and_then_removes_everything(node: Node, tmp_path: Path) -> None:
@@ -200,13 +208,15 @@ async def test_a_pod_recreated_under_the_same_name_is_another_pod(node: Node) ->
     )
 
 
-async def test_pods_outlive_the_agent_and_are_adopted(node: Node) -> None:
+async def test_pods_outlive_the_agent_and_are_adopted(node: Node, tmp_path: Path) -> None:
     assert node.agent is not None
     level = node.agent.sandbox
-    await node.create("p", container("echo one; sleep 0.5; echo two"))
+    gate = tmp_path / "gate"
+    await node.create("p", printing_at_both_ends(gate), annotations={"directory": str(tmp_path)})
     running = await node.until_phase("p", "Running")
     await node.down()
     await node.up(sandbox=level)
+    gate.touch()
     pod = await node.until_phase("p", "Succeeded")
     assert main_status(pod)["restartCount"] == 0
     assert main_status(pod)["state"]["terminated"]["startedAt"] == main_status(running)["state"]["running"]["startedAt"]
@@ -391,9 +401,9 @@ async def test_the_node_registers_itself_and_keeps_its_lease(node: Node) -> None
     assert one["metadata"]["annotations"]["node.trainwright.dev/sandbox"] == node.agent.sandbox
     assert {c["type"]: c["status"] for c in one["status"]["conditions"]}["Ready"] == "True"
     assert int(one["status"]["allocatable"]["cpu"]) >= 1
-    with socket.create_server(("127.0.0.1", 20391)):
-        annotation = "node.trainwright.dev/listening-ports"
-        await eventually(found, lambda one: "20391" in one["metadata"]["annotations"][annotation].split(","))
+    with server_below_the_ephemeral_ports() as server:
+        annotation, port = "node.trainwright.dev/listening-ports", str(server.getsockname()[1])
+        await eventually(found, lambda one: port in one["metadata"]["annotations"][annotation].split(","))
 
     async def lease() -> Object:
         leases = (await node.client.list(LEASES, namespace="kube-node-lease")).items
@@ -401,6 +411,13 @@ async def test_the_node_registers_itself_and_keeps_its_lease(node: Node) -> None
 
     kept = await eventually(lease, bool)
     assert kept["spec"]["holderIdentity"] == "local"
+
+
+def server_below_the_ephemeral_ports() -> socket.socket:
+    for port in range(20391, 30000):
+        with suppress(OSError):  # another program has it
+            return socket.create_server(("127.0.0.1", port))
+    raise AssertionError("no port is free")
 
 
 async def test_several_pods_at_once_all_run(node: Node) -> None:

@@ -45,27 +45,23 @@ def is_running(pod: Object) -> bool:
 
 
 async def test_a_container_is_ready_when_its_probe_succeeds(node: NodeNamespace) -> None:
-    script = "sleep 2; touch /state/ready; sleep 600"
-    await node.pod(
-        "p",
-        container(script, volumeMounts=MOUNT, readinessProbe=probe("test -e /state/ready")),
-        volumes=MEMORY,
-    )
+    await node.pod("p", sleeper(readinessProbe=probe("test -e /state/ready")), volumes=MEMORY)
     pod = await node.until("p", is_running)
     assert container_status(pod)["ready"] is False
     unready = condition(pod, "Ready")
     assert (unready["status"], unready["reason"]) == ("False", "ContainersNotReady")
     assert unready["message"] == "containers with unready status: [main]"
+    await node.exec("p", "touch", "/state/ready")
     pod = await node.until_ready("p")
     assert container_status(pod)["ready"] is True
     assert container_status(pod)["started"] is True
 
 
 async def test_a_container_that_stops_being_ready_is_not_restarted(node: NodeNamespace) -> None:
-    readiness = probe("touch /state/asked; test ! -e /state/busy", failureThreshold=1)
-    script = "while test ! -e /state/asked; do sleep 0.1; done; sleep 3; touch /state/busy; sleep 600"
-    await node.pod("p", container(script, volumeMounts=MOUNT, readinessProbe=readiness), volumes=MEMORY)
+    readiness = probe("test ! -e /state/busy", failureThreshold=1)
+    await node.pod("p", sleeper(readinessProbe=readiness), volumes=MEMORY)
     await node.until_ready("p")
+    await node.exec("p", "touch", "/state/busy")
     pod = await node.until("p", lambda pod: condition(pod, "Ready").get("status") == "False")
     assert container_status(pod)["restartCount"] == 0
 
@@ -114,10 +110,7 @@ async def test_a_liveness_probe_has_a_grace_period_of_its_own(node: NodeNamespac
 
 
 async def test_liveness_and_readiness_wait_for_the_startup_probe(node: NodeNamespace) -> None:
-    script = "sleep 3; touch /state/started; sleep 600"
-    main = container(
-        script,
-        volumeMounts=MOUNT,
+    main = sleeper(
         startupProbe=probe("test -e /state/started", failureThreshold=60),
         livenessProbe=probe("test -e /state/started", failureThreshold=1),
         readinessProbe=probe("true"),
@@ -125,6 +118,10 @@ async def test_liveness_and_readiness_wait_for_the_startup_probe(node: NodeNames
     await node.pod("p", main, volumes=MEMORY, restartPolicy="Always")
     pod = await node.until("p", is_running)
     assert (container_status(pod)["started"], container_status(pod)["ready"]) == (False, False)
+    await node.until_event("p", "Unhealthy")  # of the startup probe; others would restart it or make it ready
+    pod = await node.until("p", is_running)
+    assert (container_status(pod)["started"], container_status(pod)["ready"]) == (False, False)
+    await node.exec("p", "touch", "/state/started")
     pod = await node.until_ready("p")
     assert container_status(pod)["started"] is True
     assert container_status(pod)["restartCount"] == 0

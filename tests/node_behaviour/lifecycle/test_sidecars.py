@@ -26,8 +26,9 @@ async def test_a_pod_completes_without_its_sidecar(node: NodeNamespace) -> None:
 
 
 async def test_a_sidecar_that_fails_at_the_end_does_not_fail_the_pod(node: NodeNamespace) -> None:
-    failing = "trap 'exit 7' TERM; while :; do sleep 0.1; done"
-    await node.pod("p", container("sleep 1"), initContainers=[sidecar(failing)], volumes=MEMORY)
+    failing = "trap 'exit 7' TERM; touch /state/up; while :; do sleep 0.1; done"
+    main = container("while test ! -e /state/up; do sleep 0.1; done", volumeMounts=MOUNT)
+    await node.pod("p", main, initContainers=[sidecar(failing)], volumes=MEMORY)
     pod = await node.until_phase("p", "Succeeded")
     assert container_status(pod, "side")["state"]["terminated"]["exitCode"] == 7
 
@@ -49,7 +50,8 @@ async def test_containers_after_a_sidecar_start_when_its_startup_probe_has_succe
 async def test_sidecars_end_in_reverse_order_after_the_main_container(node: NodeNamespace) -> None:
     directory = node.host_directory
     volume = [{"name": "state", "hostPath": {"path": str(directory)}}]
-    main = container("echo main >> /state/log", volumeMounts=MOUNT)
+    both = "grep -q first /state/log && grep -q second /state/log"
+    main = container(f"until {both}; do sleep 0.1; done; echo main >> /state/log", volumeMounts=MOUNT)
     inits = [sidecar(noting("first"), name="first"), sidecar(noting("second"), name="second")]
     await node.pod("p", main, initContainers=inits, volumes=volume, terminationGracePeriodSeconds=20)
     await node.until_phase("p", "Succeeded")
@@ -69,10 +71,15 @@ async def test_a_sidecar_restarts_although_the_pod_does_not(node: NodeNamespace)
 
 async def test_readiness_of_a_sidecar_counts(node: NodeNamespace) -> None:
     readiness = {"exec": {"command": ["test", "-e", "/state/ready"]}, "periodSeconds": 1}
-    main = container("sleep 4; touch /state/ready; sleep 600", volumeMounts=MOUNT)
-    await node.pod("p", main, initContainers=[sidecar("sleep 600", readinessProbe=readiness)], volumes=MEMORY)
+    await node.pod(
+        "p",
+        container("sleep 600", volumeMounts=MOUNT),
+        initContainers=[sidecar("sleep 600", readinessProbe=readiness)],
+        volumes=MEMORY,
+    )
     message = "containers with unready status: [side]"
     await node.until("p", lambda pod: condition(pod, "Ready").get("message") == message)
+    await node.exec("p", "touch", "/state/ready", container="main")
     pod = await node.until_ready("p")
     assert container_status(pod, "side")["ready"] is True
 

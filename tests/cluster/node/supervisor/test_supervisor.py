@@ -271,9 +271,12 @@ def test_the_shutdown_of_an_earlier_supervisor_does_not_stop_the_pod(ground: Any
 
 
 def test_orphans_are_reaped_and_end_with_the_container(ground: Any, marker: str) -> None:
-    script = f"(sleep {marker} &); (setsid sleep {marker} &); (true &); sleep 0.1; echo done"
-    with ground.run(container(script)) as pod:
+    mounts = [{"source": str(ground.shared), "target": str(ground.shared), "readOnly": False}]
+    wait = f"while test ! -e {ground.shared}/flag; do sleep 0.01; done"
+    script = f"(sleep {marker} &); (setsid sleep {marker} &); (true &); {wait}; echo done"
+    with ground.run(container(script, mounts=mounts)) as pod:
         pod.until(lambda pod: len(processes_with(marker)) >= 2)
+        (ground.shared / "flag").touch()
         pod.wait()
     until_gone(marker)
     assert pod.output() == ["done"]

@@ -234,8 +234,17 @@ def test_a_failed_init_container_ends_the_sidecars_before_it(ground: Any) -> Non
     assert "waiting" in pod.container()["state"]
 
 
+def change_config(pod: SupervisedPod, **fields: Any) -> None:
+    """As the agent does when the pod's spec has changed."""
+    config = read_json(str(pod.directory / "pod.json"))
+    (pod.directory / "pod.json").write_text(json.dumps({**config, **fields}))
+    os.kill(read_json(str(pod.directory / "supervisor.json"))["pid"], signal.SIGHUP)
+
+
 def test_a_pod_ends_at_its_deadline(ground: Any) -> None:
-    with ground.run(container(SLEEP), deadlineAt=time.time() + 0.3, restartPolicy="Always") as pod:
+    with ground.run(container(SLEEP), deadlineAt=None, restartPolicy="Always") as pod:
+        pod.until(lambda pod: "running" in pod.container()["state"])
+        change_config(pod, deadlineAt=time.time() + 0.1)
         state = pod.wait()
     text = "Pod was active on the node longer than the specified deadline"
     assert (state["reason"], state["message"]) == ("DeadlineExceeded", text)
@@ -246,10 +255,8 @@ def test_a_pod_ends_at_its_deadline(ground: Any) -> None:
 def test_a_changed_image_restarts_the_container_regardless_of_the_restart_policy(ground: Any) -> None:
     with ground.run(container(SLEEP, image="one"), deadlineAt=None) as pod:
         pod.until(lambda pod: "running" in pod.container()["state"])
-        config = read_json(str(pod.directory / "pod.json"))
-        config["containers"][0]["image"] = "two"
-        (pod.directory / "pod.json").write_text(json.dumps(config))
-        os.kill(read_json(str(pod.directory / "supervisor.json"))["pid"], signal.SIGHUP)
+        main = read_json(str(pod.directory / "pod.json"))["containers"][0]
+        change_config(pod, containers=[{**main, "image": "two"}])
         pod.until(lambda pod: pod.container()["restarts"] == 1 and "running" in pod.container()["state"])
         assert events(pod, "Killing") == ["Container main definition changed, will be restarted"]
 
