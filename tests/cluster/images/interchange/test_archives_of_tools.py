@@ -1,4 +1,4 @@
-"""Archives, layouts and registries that podman, skopeo and containerd read and write as well."""
+"""Archives, layouts and registries that docker, podman, skopeo and containerd read and write as well."""
 
 import gzip
 import json
@@ -11,11 +11,13 @@ import pytest
 
 from tests.support.images.builder import add_built_image, add_image
 from tests.support.images.containerd import running_containerd
+from tests.support.images.docker import docker_files, running_docker
 from tests.support.images.machine_image import add_machine_image
 from tests.support.images.registry import running_registry
 from tests.support.images.tools import REASON, ContainerTools, are_wanted
 from trainwright.cluster.images.archives import load_archive, save_archive
 from trainwright.cluster.images.formats import RunConfig, digest_of
+from trainwright.cluster.images.layers.unpacked import UnpackedLayers
 from trainwright.cluster.images.reference import ImageReference
 from trainwright.cluster.images.registry.pull import pull_image
 from trainwright.cluster.images.registry.push import push_image
@@ -68,6 +70,33 @@ def test_saved_image_runs_in_podman(tools: ContainerTools, store: ImageStore, tm
     assert "Loaded image: docker.io/team/trainer:1.0" in loaded
     assert podman(tools, "images", "--no-trunc", "--quiet", "docker.io/team/trainer:1.0").strip() == image.id
     assert tools.run_image("docker.io/team/trainer:1.0").stdout == "trained ['--epochs', '2'] /opt\n"
+
+
+def test_archives_go_to_docker_and_come_back(store: ImageStore, tmp_path: Path) -> None:
+    if not docker_files().exists():
+        pytest.skip("the files of Debian's package docker.io are not there")
+    images = [add_image(store, "team/pulled:1", LAYERS), add_built_image(store, "built", {"a": b"1"})]
+    archive, back = tmp_path / "ours.tar", tmp_path / "theirs.tar"
+    with archive.open("wb") as file:
+        save_archive(store, images, file)
+
+    with running_docker() as docker:
+        printed = docker("load", "-i", archive)
+        ids = [docker("inspect", "-f", "{{.Id}}", name).strip() for name in ("team/pulled:1", "built")]
+        files = docker("image", "inspect", "-f", "{{json .RootFS.Layers}}", "team/pulled:1")
+        (tmp_path / "Dockerfile").write_text("FROM team/pulled:1\nCOPY Dockerfile /theirs\nCMD x\n")
+        docker("build", "-q", "-t", "theirs", tmp_path)
+        docker("save", "-o", back, "theirs", "built")
+
+    assert printed.splitlines() == ["Loaded image: team/pulled:1", "Loaded image: built:latest"]
+    assert ids == [image.id for image in images]
+    assert json.loads(files) == images[0].config.rootfs.diff_ids
+    other = ImageStore(tmp_path / "other")
+    with back.open("rb") as stream:
+        loaded = {str(image.reference): image for image in load_archive(other, stream)}
+    assert loaded["docker.io/library/built:latest"].id == images[1].id
+    [top, *_] = UnpackedLayers(other).directories(loaded["docker.io/library/theirs:latest"])
+    assert (top / "theirs").read_bytes() == (tmp_path / "Dockerfile").read_bytes()
 
 
 def test_saved_image_runs_in_containerd(store: ImageStore, tmp_path: Path) -> None:
