@@ -169,12 +169,15 @@ async def test_command_is_among_the_processes_of_its_pod(ground: Any) -> None:
         running = asyncio.create_task(run(pod, "sh", "-c", f"sleep {marker} & wait"))
         await eventually(lambda: asyncio.to_thread(processes_with, marker), bool)
         [main] = running_containers(pod.directory)
-        with_exec = process_trees([main.pid], with_exec=True)[main.pid]
+
+        async def commands_with_exec() -> list[tuple[str, ...]]:
+            return [one.command for one in process_trees([main.pid], with_exec=True)[main.pid]]
+
+        await eventually(commands_with_exec, lambda found: ("sleep", marker) in found)
         without = process_trees([main.pid])[main.pid]
         pod.stop()
         await running
 
-    assert ("sleep", marker) in [one.command for one in with_exec]
     assert [one.command for one in without] == [("sleep", "600")]
 
 

@@ -9,6 +9,7 @@ import pytest
 from tests.support.node.case_images import PREFIX
 from tests.support.node.namespace import NodeNamespace, terminated
 from trainwright.objects import Object
+from trainwright.objects.resources import PODS
 
 pytestmark = pytest.mark.only("overlay", "kubelet")
 
@@ -140,7 +141,9 @@ async def test_an_absent_image_is_never_pulled(node: NodeNamespace) -> None:
 
 
 async def test_the_stop_signal_of_the_image_is_sent(node: NodeNamespace) -> None:
-    await node.pod("p", on("interrupt"), terminationGracePeriodSeconds=20, activeDeadlineSeconds=2)
+    await node.pod("p", on("interrupt"), terminationGracePeriodSeconds=20)
+    await node.until_log("p", "started")
+    await node.client.patch(PODS, "p", {"spec": {"activeDeadlineSeconds": 1}}, namespace=node.name)
     ended = terminated(await node.until_phase("p", "Failed"))
     assert ended["exitCode"] == 3
 

@@ -22,7 +22,7 @@ def add_case_images(store: ImageStore) -> list[Image]:
         "nothing": RunConfig(),
         "interrupt": RunConfig(
             stop_signal="SIGINT",
-            cmd=["sh", "-c", "trap 'echo interrupted; exit 3' INT; trap '' TERM; while :; do sleep 0.1; done"],
+            cmd=["sh", "-c", "trap 'exit 3' INT; trap '' TERM; echo started; while :; do sleep 0.1; done"],
         ),
         "volume": RunConfig(volumes={"/data": {}}, cmd=["sh", "-c", "echo 1 > /data/x && cat /data/x; echo 2 > /y"]),
     }
