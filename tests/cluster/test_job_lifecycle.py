@@ -31,7 +31,7 @@ SUCCEEDED = ("Succeeded", "True", "PyTorchJobSucceeded", "PyTorchJob life is suc
 
 
 @pytest.fixture(params=["embedded", "embedded-plain", pytest.param("real", marks=pytest.mark.apiserver)])
-async def stage(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[ClusterHarness]:
+async def harness(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[ClusterHarness]:
     match request.param:
         case "embedded":
             chosen = embedded_cluster_harness(tmp_path)
@@ -40,31 +40,31 @@ async def stage(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
         case _:
             config = request.getfixturevalue("job_plane").config
             chosen = real_cluster_harness(config, request.getfixturevalue("real_namespace"), tmp_path)
-    async with chosen as stage:
-        yield stage
+    async with chosen as harness:
+        yield harness
 
 
-async def test_a_job_runs_restarts_a_worker_succeeds_is_cleaned_up_and_deleted(stage: ClusterHarness) -> None:
-    created = await stage.client.create(PYTORCH.resource, manifest(stage))
-    async with stage.history(created) as history:
-        await all_running(stage)
-        await check_pods(stage, owner=created)
-        await check_services(stage, owner=created)
+async def test_a_job_runs_restarts_a_worker_succeeds_is_cleaned_up_and_deleted(harness: ClusterHarness) -> None:
+    created = await harness.client.create(PYTORCH.resource, manifest(harness))
+    async with harness.history(created) as history:
+        await all_running(harness)
+        await check_pods(harness, owner=created)
+        await check_services(harness, owner=created)
 
-        first = await stage.client.get(PODS, "life-worker-0", namespace=stage.namespace)
-        await stage.end("life-worker-0", exit_code=130)
+        first = await harness.client.get(PODS, "life-worker-0", namespace=harness.namespace)
+        await harness.end("life-worker-0", exit_code=130)
         await eventually(
-            lambda: list_named(stage, PODS),
+            lambda: list_named(harness, PODS),
             lambda pods: pods.get("life-worker-0", first)["metadata"]["uid"] != first["metadata"]["uid"],
         )
-        await all_running(stage)
-        await check_pods(stage, owner=created)
+        await all_running(harness)
+        await check_pods(harness, owner=created)
 
-        await stage.end("life-worker-0", exit_code=0)
-        await eventually(lambda: job(stage), lambda seen: replicas(seen, "Worker").get("succeeded") == 1)
-        await stage.end("life-master-0", exit_code=0)
-        finished = await eventually(lambda: job(stage), lambda seen: "completionTime" in seen["status"])
-        await check_cleaned_up(stage)
+        await harness.end("life-worker-0", exit_code=0)
+        await eventually(lambda: job(harness), lambda seen: replicas(seen, "Worker").get("succeeded") == 1)
+        await harness.end("life-master-0", exit_code=0)
+        finished = await eventually(lambda: job(harness), lambda seen: "completionTime" in seen["status"])
+        await check_cleaned_up(harness)
 
     assert history == [
         [CREATED],
@@ -73,23 +73,23 @@ async def test_a_job_runs_restarts_a_worker_succeeds_is_cleaned_up_and_deleted(s
         [CREATED, RUNNING],
         [CREATED, NO_LONGER_RUNNING, SUCCEEDED],
     ]
-    await check_final_status(stage, finished)
-    await check_events(stage)
+    await check_final_status(harness, finished)
+    await check_events(harness)
 
-    await stage.client.delete(PYTORCH.resource, "life", namespace=stage.namespace)
+    await harness.client.delete(PYTORCH.resource, "life", namespace=harness.namespace)
     # A garbage collector that happens to look for new kinds just now takes its time.
-    await eventually(lambda: list_named(stage, PODS), lambda left: not left, seconds=60)
-    await eventually(lambda: list_named(stage, SERVICES), lambda left: not left, seconds=60)
+    await eventually(lambda: list_named(harness, PODS), lambda left: not left, seconds=60)
+    await eventually(lambda: list_named(harness, SERVICES), lambda left: not left, seconds=60)
 
 
-def manifest(stage: ClusterHarness) -> Object:
+def manifest(harness: ClusterHarness) -> Object:
     def role(replicas: int, restart_policy: str) -> Object:
-        return {"replicas": replicas, "restartPolicy": restart_policy, "template": stage.template()}
+        return {"replicas": replicas, "restartPolicy": restart_policy, "template": harness.template()}
 
     return {
         "apiVersion": "kubeflow.org/v1",
         "kind": "PyTorchJob",
-        "metadata": {"name": "life", "namespace": stage.namespace},
+        "metadata": {"name": "life", "namespace": harness.namespace},
         "spec": {
             "runPolicy": {"cleanPodPolicy": "Running"},
             "pytorchReplicaSpecs": {"Master": role(1, "OnFailure"), "Worker": role(2, "ExitCode")},
@@ -97,9 +97,9 @@ def manifest(stage: ClusterHarness) -> Object:
     }
 
 
-async def check_pods(stage: ClusterHarness, *, owner: Object) -> None:
-    pods = await list_named(stage, PODS)
-    port, host = await master_port(stage), "life-master-0"
+async def check_pods(harness: ClusterHarness, *, owner: Object) -> None:
+    pods = await list_named(harness, PODS)
+    port, host = await master_port(harness), "life-master-0"
     assert sorted(pods) == [name for name, _, _ in REPLICAS]
     for rank, (name, role, index) in enumerate(REPLICAS):
         pod = pods[name]
@@ -124,9 +124,9 @@ async def check_pods(stage: ClusterHarness, *, owner: Object) -> None:
         assert exposed["containerPort"] == (port if role == "master" else 23456)
 
 
-async def check_services(stage: ClusterHarness, *, owner: Object) -> None:
-    services = await list_named(stage, SERVICES)
-    port = await master_port(stage)
+async def check_services(harness: ClusterHarness, *, owner: Object) -> None:
+    services = await list_named(harness, SERVICES)
+    port = await master_port(harness)
     assert sorted(services) == [name for name, _, _ in REPLICAS]
     for name, role, index in REPLICAS:
         service = services[name]
@@ -138,21 +138,21 @@ async def check_services(stage: ClusterHarness, *, owner: Object) -> None:
         assert (exposed["name"], exposed["port"]) == ("pytorchjob-port", port if role == "master" else 23456)
 
 
-async def check_cleaned_up(stage: ClusterHarness) -> None:
+async def check_cleaned_up(harness: ClusterHarness) -> None:
     """cleanPodPolicy Running: the worker that still ran is deleted with its Service, the finished ones stay."""
     kept = ["life-master-0", "life-worker-0"]
-    await eventually(lambda: list_named(stage, PODS), lambda left: sorted(left) == kept)
-    await eventually(lambda: list_named(stage, SERVICES), lambda left: sorted(left) == kept)
+    await eventually(lambda: list_named(harness, PODS), lambda left: sorted(left) == kept)
+    await eventually(lambda: list_named(harness, SERVICES), lambda left: sorted(left) == kept)
 
 
-async def check_final_status(stage: ClusterHarness, finished: Object) -> None:
+async def check_final_status(harness: ClusterHarness, finished: Object) -> None:
     def selector(role: str) -> str:
         return (
             "training.kubeflow.org/job-name=life,training.kubeflow.org/operator-name=pytorchjob-controller,"
             f"training.kubeflow.org/replica-type={role}"
         )
 
-    status = (await job(stage))["status"]
+    status = (await job(harness))["status"]
     assert status["replicaStatuses"] == {
         "Master": {"succeeded": 1, "selector": selector("master")},
         # As upstream counts: a pod that ran when the job succeeded has succeeded.
@@ -163,24 +163,24 @@ async def check_final_status(stage: ClusterHarness, finished: Object) -> None:
     assert status["startTime"] <= status["completionTime"]
 
 
-async def check_events(stage: ClusterHarness) -> None:
+async def check_events(harness: ClusterHarness) -> None:
     expected = {
         *(("Normal", "SuccessfulCreatePod", f"Created pod: {name}") for name, _, _ in REPLICAS),
         *(("Normal", "SuccessfulCreateService", f"Created service: {name}") for name, _, _ in REPLICAS),
-        ("Normal", "ExitedWithCode", f"Pod: {stage.namespace}.life-worker-0 exited with code 130"),
+        ("Normal", "ExitedWithCode", f"Pod: {harness.namespace}.life-worker-0 exited with code 130"),
         ("Warning", "PyTorchJobRestarting", "job life is restarting because Worker replica(s) failed."),
         ("Warning", "PyTorchJobRestarting", "PyTorchJob life is restarting because 1 Worker replica(s) failed."),
         ("Normal", "SuccessfulDeletePod", "Deleted pod: life-worker-0"),
-        ("Normal", "ExitedWithCode", f"Pod: {stage.namespace}.life-worker-0 exited with code 0"),
-        ("Normal", "ExitedWithCode", f"Pod: {stage.namespace}.life-master-0 exited with code 0"),
+        ("Normal", "ExitedWithCode", f"Pod: {harness.namespace}.life-worker-0 exited with code 0"),
+        ("Normal", "ExitedWithCode", f"Pod: {harness.namespace}.life-master-0 exited with code 0"),
         ("Normal", "PyTorchJobSucceeded", "PyTorchJob life is successfully completed."),
         ("Normal", "SuccessfulDeletePod", "Deleted pod: life-worker-1"),
         ("Normal", "SuccessfulDeleteService", "Deleted service: life-worker-1"),
     }
 
     async def seen() -> set[tuple[str, str, str]]:
-        events = await stage.client.list(
-            EVENTS, namespace=stage.namespace, field_selector="involvedObject.kind=PyTorchJob"
+        events = await harness.client.list(
+            EVENTS, namespace=harness.namespace, field_selector="involvedObject.kind=PyTorchJob"
         )
         assert {event["source"]["component"] for event in events.items} <= {"pytorchjob-controller"}
         return {(event["type"], event["reason"], event["message"]) for event in events.items}
@@ -189,16 +189,16 @@ async def check_events(stage: ClusterHarness) -> None:
     assert await eventually(seen, lambda events: len(events) >= len(expected)) == expected
 
 
-async def all_running(stage: ClusterHarness) -> None:
+async def all_running(harness: ClusterHarness) -> None:
     def running(seen: Object) -> bool:
         active = {role: replicas(seen, role).get("active") for role in ("Master", "Worker")}
         return active == {"Master": 1, "Worker": 2} and seen["status"]["conditions"][-1]["type"] == "Running"
 
-    await eventually(lambda: job(stage), running)
+    await eventually(lambda: job(harness), running)
 
 
-async def job(stage: ClusterHarness) -> Object:
-    return await stage.client.get(PYTORCH.resource, "life", namespace=stage.namespace)
+async def job(harness: ClusterHarness) -> Object:
+    return await harness.client.get(PYTORCH.resource, "life", namespace=harness.namespace)
 
 
 def replicas(seen: Object, role: str) -> Object:
@@ -206,14 +206,14 @@ def replicas(seen: Object, role: str) -> Object:
     return counts
 
 
-async def list_named(stage: ClusterHarness, resource: Resource) -> dict[str, Object]:
+async def list_named(harness: ClusterHarness, resource: Resource) -> dict[str, Object]:
     """Children of the job by name."""
-    found = await stage.client.list(
-        resource, namespace=stage.namespace, label_selector="training.kubeflow.org/job-name=life"
+    found = await harness.client.list(
+        resource, namespace=harness.namespace, label_selector="training.kubeflow.org/job-name=life"
     )
     return {item["metadata"]["name"]: item for item in found.items}
 
 
-async def master_port(stage: ClusterHarness) -> int:
+async def master_port(harness: ClusterHarness) -> int:
     """The declared port, unless the operator had to move it because another program on this machine has it."""
-    return int((await job(stage))["status"].get("ports", {}).get("master-0", 23456))
+    return int((await job(harness))["status"].get("ports", {}).get("master-0", 23456))
