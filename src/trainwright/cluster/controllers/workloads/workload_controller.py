@@ -6,7 +6,7 @@ The cache of pods is filled when the first ReplicaSet or Job exists, so that a c
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 
 from trainwright.cluster.controllers.scheduler_filters import SchedulableNode
@@ -41,25 +41,25 @@ from trainwright.objects.resources import (
     REPLICA_SETS,
     REPLICATION_CONTROLLERS,
     STATEFUL_SETS,
+    Resource,
 )
 
 log = logging.getLogger(__name__)
 
 _JOB_NAME = "batch.kubernetes.io/job-name"
-_SERVED = {
-    (one.api_version, one.kind)
-    for one in (
-        DEPLOYMENTS,
-        REPLICA_SETS,
-        REPLICATION_CONTROLLERS,
-        STATEFUL_SETS,
-        DAEMON_SETS,
-        BATCH_JOBS,
-        CRON_JOBS,
-    )
-}
+_WORKLOADS = (
+    DEPLOYMENTS,
+    REPLICA_SETS,
+    REPLICATION_CONTROLLERS,
+    STATEFUL_SETS,
+    DAEMON_SETS,
+    BATCH_JOBS,
+    CRON_JOBS,
+)
 _BY_OWNER = "owner"
 _BY_NAMESPACE = "namespace"
+
+Reconcile = Callable[[Object], Awaitable[Outcome | None]]
 
 
 class WorkloadController:
@@ -67,69 +67,62 @@ class WorkloadController:
         self, client: Client, recorder: EventRecorder, *, now: Callable[[], datetime] = lambda: datetime.now(UTC)
     ) -> None:
         self._client = client
-        self._deployments = _object_store()
-        self._sets = _object_store()
-        self._jobs = _object_store()
-        self._controllers = _object_store()
-        self._stateful_sets = _object_store()
-        self._daemon_sets = _object_store()
-        self._cron_jobs = _object_store()
-        self._nodes = Store[SchedulableNode](metadata=lambda node: node.metadata)
-        self._stores = {
-            DEPLOYMENTS.kind: self._deployments,
-            REPLICA_SETS.kind: self._sets,
-            REPLICATION_CONTROLLERS.kind: self._controllers,
-            STATEFUL_SETS.kind: self._stateful_sets,
-            DAEMON_SETS.kind: self._daemon_sets,
-            BATCH_JOBS.kind: self._jobs,
-            CRON_JOBS.kind: self._cron_jobs,
-        }
+        self._stores = {resource.kind: _object_store() for resource in _WORKLOADS}
+        self._sets = self._stores[REPLICA_SETS.kind]
+        self._jobs = self._stores[BATCH_JOBS.kind]
         self._pods = Store[Pod](
             metadata=lambda pod: pod.metadata, indexes={_BY_OWNER: lambda pod: [_owner_index(pod.metadata)]}
         )
         self._pods_needed = asyncio.Event()
+        self._pod_reflector = Reflector(client, PODS, self._pods, convert=Pod, on_change=self._pod_changed)
+        self._nodes = Store[SchedulableNode](metadata=lambda node: node.metadata)
         self._nodes_needed = asyncio.Event()
         self._node_reflector = Reflector(
             client, NODES, self._nodes, convert=SchedulableNode, on_change=self._node_changed
         )
-        self._pod_reflector = Reflector(client, PODS, self._pods, convert=Pod, on_change=self._pod_changed)
-        self._controller: Controller[ObjectKey] = Controller(
-            self._reconcile,
-            log=log,
-            reflectors=[
-                Reflector(client, DEPLOYMENTS, self._deployments, convert=_whole, on_change=self._changed),
-                Reflector(client, REPLICA_SETS, self._sets, convert=_whole, on_change=self._set_changed),
-                Reflector(client, BATCH_JOBS, self._jobs, convert=_whole, on_change=self._job_changed),
-                *(
-                    Reflector(client, resource, self._stores[resource.kind], convert=_whole, on_change=self._changed)
-                    for resource in (REPLICATION_CONTROLLERS, STATEFUL_SETS, DAEMON_SETS, CRON_JOBS)
-                ),
-            ],
-            retry_log_level=logging.DEBUG,
-        )
-        set_pods = PodControl(client, self._pods, recorder, "replicaset-controller")
         job_pods = PodControl(client, self._pods, recorder, "job-controller")
-        self._replica_set_controller = ReplicaSetController(client, self._sets, set_pods, self._pods_for, now)
         self._job_controller = JobController(client, self._jobs, job_pods, recorder, self._pods_for, now)
+        self._reconcilers = self._new_reconcilers(recorder, now)
+        self._controller: Controller[ObjectKey] = Controller(
+            self._reconcile, log=log, reflectors=[*map(self._reflector, _WORKLOADS)], retry_log_level=logging.DEBUG
+        )
+
+    def _new_reconcilers(self, recorder: EventRecorder, now: Callable[[], datetime]) -> dict[str, Reconcile]:
+        """The function that reconciles an object, by its kind."""
+        client, stores, pods_for = self._client, self._stores, self._pods_for
+        set_pods, controller_pods, daemon_pods = (
+            PodControl(client, self._pods, recorder, component)
+            for component in ("replicaset-controller", "replication-controller", "daemonset-controller")
+        )
         text = "Pod {pod} in StatefulSet {owner} successful"
         stateful_pods = PodControl(
             client, self._pods, recorder, STATEFUL_COMPONENT, created=f"Create {text}", deleted=f"Delete {text}"
         )
-        controller_pods = PodControl(client, self._pods, recorder, "replication-controller")
-        daemon_pods = PodControl(client, self._pods, recorder, "daemonset-controller")
-        self._replication_controller = ReplicaSetController(
-            client, self._controllers, controller_pods, self._pods_for, now, REPLICATION_CONTROLLERS
+        deployments = DeploymentController(
+            client, stores[DEPLOYMENTS.kind], self._sets, recorder, self._sets_for, self._live_pods, now
         )
-        self._stateful_set_controller = StatefulSetController(
-            client, self._stateful_sets, stateful_pods, recorder, self._pods_for, now
+        replica_sets = ReplicaSetController(client, self._sets, set_pods, pods_for, now)
+        controllers = ReplicaSetController(
+            client, stores[REPLICATION_CONTROLLERS.kind], controller_pods, pods_for, now, REPLICATION_CONTROLLERS
         )
-        self._daemon_set_controller = DaemonSetController(
-            client, self._daemon_sets, daemon_pods, self._pods_for, self._nodes.all, now
+        stateful_sets = StatefulSetController(
+            client, stores[STATEFUL_SETS.kind], stateful_pods, recorder, pods_for, now
         )
-        self._cron_job_controller = CronJobController(client, self._cron_jobs, self._jobs, recorder, self._jobs_of, now)
-        self._deployment_controller = DeploymentController(
-            client, self._deployments, self._sets, recorder, self._sets_for, self._live_pods, now
-        )
+        daemon_sets = DaemonSetController(client, stores[DAEMON_SETS.kind], daemon_pods, pods_for, self._nodes.all, now)
+        cron_jobs = CronJobController(client, stores[CRON_JOBS.kind], self._jobs, recorder, self._jobs_of, now)
+        return {
+            DEPLOYMENTS.kind: deployments.reconcile,
+            REPLICA_SETS.kind: replica_sets.reconcile,
+            REPLICATION_CONTROLLERS.kind: controllers.reconcile,
+            STATEFUL_SETS.kind: stateful_sets.reconcile,
+            DAEMON_SETS.kind: daemon_sets.reconcile,
+            BATCH_JOBS.kind: self._job_controller.reconcile,
+            CRON_JOBS.kind: cron_jobs.reconcile,
+        }
+
+    def _reflector(self, resource: Resource) -> Reflector[Object]:
+        on_change = {REPLICA_SETS: self._set_changed, BATCH_JOBS: self._job_changed}.get(resource, self._changed)
+        return Reflector(self._client, resource, self._stores[resource.kind], convert=_whole, on_change=on_change)
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
@@ -161,17 +154,8 @@ class WorkloadController:
         if key.kind == DAEMON_SETS.kind:
             self._nodes_needed.set()
             await self._node_reflector.wait_for_sync()
-        reconcile = {
-            DEPLOYMENTS.kind: self._deployment_controller.reconcile,
-            REPLICA_SETS.kind: self._replica_set_controller.reconcile,
-            REPLICATION_CONTROLLERS.kind: self._replication_controller.reconcile,
-            STATEFUL_SETS.kind: self._stateful_set_controller.reconcile,
-            DAEMON_SETS.kind: self._daemon_set_controller.reconcile,
-            BATCH_JOBS.kind: self._job_controller.reconcile,
-            CRON_JOBS.kind: self._cron_job_controller.reconcile,
-        }
         try:
-            return await reconcile[key.kind](obj)
+            return await self._reconcilers[key.kind](obj)
         except Conflict:
             return RequeueAfter(0)  # the object has changed meanwhile; its watch event follows
 
@@ -195,7 +179,7 @@ class WorkloadController:
     def _node_changed(self, before: SchedulableNode | None, after: SchedulableNode | None) -> None:
         if before is not None and after is not None and _placement(before) == _placement(after):
             return
-        for daemon_set in self._daemon_sets.all():
+        for daemon_set in self._stores[DAEMON_SETS.kind].all():
             self._enqueue(daemon_set)
 
     def _job_changed(self, before: Object | None, after: Object | None) -> None:
@@ -211,12 +195,11 @@ class WorkloadController:
 
     def _set_changed(self, before: Object | None, after: Object | None) -> None:
         self._enqueue(after)
-        self._enqueue_owners([raw_metadata(one) for one in (before, after) if one is not None], self._deployments)
+        self._enqueue_owners([raw_metadata(one) for one in (before, after) if one is not None], DEPLOYMENTS)
 
     def _pod_changed(self, before: Pod | None, after: Pod | None) -> None:
         metadata = [pod.metadata for pod in (before, after) if pod is not None]
-        stores = (self._sets, self._jobs, self._controllers, self._stateful_sets, self._daemon_sets)
-        self._enqueue_owners(metadata, *stores)
+        self._enqueue_owners(metadata, REPLICA_SETS, BATCH_JOBS, REPLICATION_CONTROLLERS, STATEFUL_SETS, DAEMON_SETS)
         if after is not None and is_tracked(after) and self._job_of(after) is None:
             self._enqueue_untracking(after)
         if after is None:
@@ -224,7 +207,7 @@ class WorkloadController:
             owner = metadata[0].controller
             replica_set = self._sets.get(f"{metadata[0].namespace}/{owner.name}") if owner is not None else None
             if replica_set is not None:
-                self._enqueue_owners([raw_metadata(replica_set)], self._deployments)
+                self._enqueue_owners([raw_metadata(replica_set)], DEPLOYMENTS)
 
     def _enqueue_untracking(self, pod: Pod) -> None:
         self._controller.queue.add(ObjectKey(PODS.kind, pod.metadata.namespace, pod.metadata.name))
@@ -233,16 +216,16 @@ class WorkloadController:
         if obj is not None:
             self._controller.queue.add(ObjectKey.of(obj))
 
-    def _enqueue_owners(self, many: Sequence[ObjectMeta], *stores: Store[Object]) -> None:
-        """Adds the controller of each object to the queue, or of an orphan all whose selector matches it."""
+    def _enqueue_owners(self, many: Sequence[ObjectMeta], *adopters: Resource) -> None:
+        """Adds the controller of each object to the queue; for an orphan, all adopters whose selector matches it."""
         for metadata in many:
             owner = metadata.controller
             if owner is not None:
                 if _is_ours(owner):
                     self._controller.queue.add(ObjectKey(owner.kind, metadata.namespace, owner.name))
                 continue
-            for store in stores:
-                for one in store.by_index(_BY_NAMESPACE, metadata.namespace):
+            for resource in adopters:
+                for one in self._stores[resource.kind].by_index(_BY_NAMESPACE, metadata.namespace):
                     if selector_of(one).matches(metadata.labels):
                         self._enqueue(one)
 
@@ -291,7 +274,7 @@ def _orphans(namespace: str) -> str:
 
 
 def _is_ours(owner: OwnerReference) -> bool:
-    return (owner.api_version, owner.kind) in _SERVED
+    return any((owner.api_version, owner.kind) == (one.api_version, one.kind) for one in _WORKLOADS)
 
 
 def _placement(node: SchedulableNode) -> object:
