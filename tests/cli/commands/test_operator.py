@@ -12,6 +12,9 @@ import pytest
 from tests.support.commands.trainwright import command_line, trainwright
 from tests.support.kubernetes.controlplane import ControlPlane, free_ports
 from tests.support.objects.shell_jobs import shell_job, write_manifest
+from tests.support.waiting import wait_until
+from trainwright.kube.client.sync_client import SyncClient
+from trainwright.objects.resources import PODS
 
 NO_PORTS = ("--metrics-bind-address=0", "--health-probe-bind-address=0", "--webhook-server-port=0")
 
@@ -42,7 +45,11 @@ def test_it_reconciles_jobs_until_sigterm(control_plane: ControlPlane, real_name
             in ready
         )
         manifest = write_manifest(tmp_path, shell_job("watched", "true"))
-        answer = trainwright("run", *cluster, "-n", real_namespace, "--timeout", "2s", manifest, environment=os.environ)
+        run = ("run", *cluster, "-n", real_namespace, manifest)
+        assert trainwright(*run, "--no-follow", environment=os.environ).code == 0
+        with SyncClient(control_plane.config) as client:
+            wait_until(lambda: client.list(PODS, namespace=real_namespace).items)
+        answer = trainwright(*run, "--timeout", "1s", environment=os.environ)
         assert answer.code == 124, answer.all
         assert answer.err.startswith(f"→ context {control_plane.config.context} at {control_plane.config.server} ")
         # There is no node: the pod is created and stays Pending.

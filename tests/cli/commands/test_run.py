@@ -244,7 +244,8 @@ def test_a_running_job_is_followed_replaced_or_refused(call: Call, tmp_path: Pat
     assert started.code == 0, started.all
     assert "follow with: trainwright logs -f busy --data-dir" in started.out
 
-    followed = call("run", "--timeout", "2s", manifest)
+    assert call("wait", "busy", "--for=running").code == 0
+    followed = call("run", "--timeout", "1s", manifest)
     assert followed.code == 124, followed.all
     assert "pytorchjob.kubeflow.org/busy is already running: following it" in followed.out
     assert "busy is still running" in followed.out

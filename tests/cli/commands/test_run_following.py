@@ -100,14 +100,18 @@ def test_on_a_terminal_a_progress_bar_moves_on_one_line(embedded: UpCommand, tmp
     assert "livebar succeeded in " in command.output
 
 
-def test_a_program_that_fails_at_once_is_explained_after_its_second_failure(call: Call, tmp_path: Path) -> None:
+def test_a_program_that_fails_at_once_is_explained_after_its_second_failure(
+    call: Call, embedded: UpCommand, tmp_path: Path
+) -> None:
     job = shell_job("typo", "exec python -c 'import torhc'", policy="OnFailure")
-    answer = call("run", "--timeout", "6s", write_manifest(tmp_path, job))
-    assert answer.code == 124, answer.all
-    assert "master-0 has failed 2 times in the same way" in answer.out
-    assert "No module named 'torhc'" in answer.out
-    assert "to stop the job: trainwright stop typo" in answer.out
-    assert answer.out.count("in the same way") == 1
+    words = command_line("run", "--data-dir", str(embedded.data.path), write_manifest(tmp_path, job))
+    with on_terminal(words, embedded.environment, columns=200) as command:
+        command.wait_for("to stop the job: trainwright stop typo")
+    assert "master-0 has failed 2 times in the same way" in command.output
+    assert "No module named 'torhc'" in command.output
+    again = call("run", "--timeout", "1s", write_manifest(tmp_path, job))
+    assert again.out.count("in the same way") == 1, again.all
+    assert call("delete", "--yes", "typo").code == 0
 
 
 def hosted(job: Object, path: str) -> Object:
@@ -119,7 +123,9 @@ def hosted(job: Object, path: str) -> Object:
 
 def test_a_container_that_waits_for_something_missing_says_so(call: Call, tmp_path: Path) -> None:
     job = hosted(shell_job("waiting", "true"), f"{tmp_path}/missing")
-    answer = call("run", "--timeout", "3s", write_manifest(tmp_path, job))
+    assert call("run", "--no-follow", write_manifest(tmp_path, job)).code == 0
+    wait_until(lambda: "FailedMount" in call("describe", "waiting").out)
+    answer = call("run", "--timeout", "1s", write_manifest(tmp_path, job))
     assert answer.code == 124, answer.all
     assert 'MountVolume.SetUp failed for volume "data"' in answer.out
     assert f"{tmp_path}/missing" in answer.out

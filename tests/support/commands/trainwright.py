@@ -23,7 +23,7 @@ def trainwright(
     *arguments: str,
     environment: Mapping[str, str],
     stdin: str | None = None,
-    seconds: float = 60,
+    seconds: float = 180,
     directory: Path | None = None,
 ) -> Result:
     """Runs the command to its end, in `directory`. Without `stdin` the command cannot ask the user."""

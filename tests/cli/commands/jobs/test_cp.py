@@ -26,7 +26,7 @@ def test_private_files_are_fetched_after_their_pods_were_cleaned_up(
     cluster = embedded_namespace
     job = shell_job("digits", SAVES, SAVES, workers=1, runPolicy={"cleanPodPolicy": "All"})
     cluster.create(in_directory(job, tmp_path))
-    cluster.succeed("wait", "digits", "--timeout", "30s")
+    cluster.succeed("wait", "digits", "--timeout", "120s")
     wait_until(lambda: not cluster.client.list(PODS, namespace=cluster.namespace).items)
 
     copied = cluster.succeed("cp", "digits:worker-0:/srv/out/rank", str(tmp_path))
@@ -103,7 +103,7 @@ def test_one_side_is_a_file_of_a_job(by_api: Cluster, tmp_path: Path) -> None:
     by_api.create(shell_job("digits", "true"))
     assert "one of both must be a file of a job" in by_api.fail("cp", str(tmp_path), str(tmp_path))
     assert "one of both must be a file of a job" in by_api.fail("cp", "digits:/a", "digits:/b")
-    by_api.succeed("wait", "digits", "--timeout", "30s")
+    by_api.succeed("wait", "digits", "--timeout", "120s")
     assert "has no running pod" in by_api.fail("cp", "digits:/etc/hosts", str(tmp_path))
 
 

@@ -16,7 +16,7 @@ exit 1
 def test_a_failed_job_is_explained(embedded_namespace: Cluster) -> None:
     cluster = embedded_namespace
     cluster.create(shell_job("bad", CRASH, CRASH, workers=1, runPolicy={"cleanPodPolicy": "Running"}))
-    cluster.succeed("wait", "bad", "--for=failed", "--timeout", "30s")
+    cluster.succeed("wait", "bad", "--for=failed", "--timeout", "120s")
 
     text = cluster.succeed("describe", "bad")
     lines = text.splitlines()
@@ -43,7 +43,7 @@ def test_a_suspended_job_is_described_on_any_cluster(cluster: Cluster) -> None:
 def test_a_stopped_job_has_not_failed(embedded_namespace: Cluster) -> None:
     cluster = embedded_namespace
     cluster.create(shell_job("digits", "exec sleep 600"))
-    cluster.succeed("wait", "digits", "--for=running", "--timeout", "30s")
+    cluster.succeed("wait", "digits", "--for=running", "--timeout", "120s")
     cluster.succeed("stop", "digits")
     text = cluster.succeed("describe", "digits")
     assert "Stopped, cleaned up" in text

@@ -24,7 +24,7 @@ SAVES_ON_SIGTERM = "trap 'echo saved; exit 0' TERM; echo started loss=0.25; whil
 def test_stop_waits_until_programs_have_ended_by_themselves(embedded_namespace: Cluster) -> None:
     cluster = embedded_namespace
     cluster.create(shell_job("digits", SAVES_ON_SIGTERM, SAVES_ON_SIGTERM, workers=1))
-    cluster.succeed("wait", "digits", "--for=running", "--timeout", "30s")
+    cluster.succeed("wait", "digits", "--for=running", "--timeout", "120s")
 
     stopped = cluster.call("stop", "digits")
 
@@ -33,11 +33,11 @@ def test_stop_waits_until_programs_have_ended_by_themselves(embedded_namespace: 
     assert "SIGTERM was sent to 2 pods; they have 30 s to end" in stopped.stderr
     assert "master-0 ended" in stopped.stderr
     assert "trainwright resume digits" in stopped.stderr
-    assert cluster.succeed("wait", "digits", "--for=suspended", "--timeout=30") == (
+    assert cluster.succeed("wait", "digits", "--for=suspended", "--timeout=120") == (
         "pytorchjob.kubeflow.org/digits suspended\n"
     )
     assert cluster.succeed("resume", "digits") == "pytorchjob.kubeflow.org/digits resumed\n"
-    cluster.succeed("wait", "digits", "--for=condition=Running", "--timeout", "30s")
+    cluster.succeed("wait", "digits", "--for=condition=Running", "--timeout", "120s")
     deleted = cluster.call("delete", "digits", "--now")
     assert deleted.stdout == 'pytorchjob.kubeflow.org "digits" deleted\n', deleted.output
     assert cluster.client.list(PODS, namespace=cluster.namespace).items == []
@@ -46,7 +46,7 @@ def test_stop_waits_until_programs_have_ended_by_themselves(embedded_namespace: 
 def test_a_deleted_run_stays_in_the_history_with_its_metrics(embedded_namespace: Cluster, embedded: UpCommand) -> None:
     cluster = embedded_namespace
     created = cluster.create(shell_job("digits", SAVES_ON_SIGTERM))
-    cluster.succeed("wait", "digits", "--for=running", "--timeout", "30s")
+    cluster.succeed("wait", "digits", "--for=running", "--timeout", "120s")
     wait_until(lambda: logs_contain(embedded, "loss=0.25"))
     cluster.succeed("delete", "digits")
 
@@ -116,7 +116,7 @@ def test_delete_needs_a_name_and_finds_the_nearest(cluster: Cluster) -> None:
 def test_wait_for_success_ends_with_1_when_the_job_fails(embedded_namespace: Cluster) -> None:
     cluster = embedded_namespace
     cluster.create(shell_job("bad", "exit 3"))
-    failed = cluster.call("wait", "bad", "--timeout", "30s")
+    failed = cluster.call("wait", "bad", "--timeout", "120s")
     assert (failed.exit_code, failed.stdout) == (1, "")
     assert failed.stderr.startswith("pytorchjob/bad has failed; it cannot become succeeded\n")
     assert cluster.succeed("wait", "bad", "--for=finished") == "pytorchjob.kubeflow.org/bad finished\n"
@@ -132,7 +132,7 @@ def test_wait_times_out_with_124(cluster: Cluster) -> None:
 def test_stop_ends_the_ranks_that_outlive_a_failed_job(embedded_namespace: Cluster) -> None:
     cluster = embedded_namespace
     cluster.create(shell_job("bad", "exec sleep 600", "exit 1", workers=1))
-    cluster.succeed("wait", "bad", "--for=failed", "--timeout", "30s")
+    cluster.succeed("wait", "bad", "--for=failed", "--timeout", "120s")
     stopped = cluster.call("stop", "bad")
     assert "master-0 ended" in stopped.stderr, stopped.output
     assert "has failed already" in cluster.fail("stop", "bad")

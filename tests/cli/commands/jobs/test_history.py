@@ -15,7 +15,7 @@ from trainwright.cli.main import cli
 
 def train(cluster: Cluster, accuracy: str) -> None:
     cluster.create(shell_job("digits", f"echo epoch 1/1 accuracy={accuracy}"))
-    cluster.succeed("wait", "digits", "--timeout", "30s")
+    cluster.succeed("wait", "digits", "--timeout", "120s")
     wait_until(lambda: f"accuracy={accuracy}" in cluster.call("history", "digits").stdout)
     assert f"accuracy={accuracy}" in cluster.succeed("ps")
     cluster.succeed("delete", "digits")
@@ -53,7 +53,7 @@ def test_status_names_jobs_with_their_use_of_the_machine(
     program = f'exec {sys.executable} -c \'open("on", "w"); x = bytearray(50_000_000)\nwhile True: pass\''
     cluster.create(in_directory(shell_job("busy", program), tmp_path))
     wait_until((tmp_path / "on").exists)
-    cluster.succeed("wait", "busy", "--for=running", "--timeout", "30s")
+    cluster.succeed("wait", "busy", "--for=running", "--timeout", "120s")
 
     def row() -> list[str]:
         status = CliRunner().invoke(cli, ["status", *cluster.flags])

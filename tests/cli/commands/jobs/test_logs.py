@@ -11,6 +11,7 @@ from tests.cli.commands.jobs.conftest import Cluster, in_directory
 from tests.support.cluster.embedded_cluster import UpCommand
 from tests.support.commands.trainwright import command_line
 from tests.support.objects.shell_jobs import shell_job
+from tests.support.waiting import wait_until
 from trainwright.cli.jobs.pods.logs import LoggedRun, current_runs, logged_runs
 from trainwright.cli.jobs.pods.ranks import RankPod
 from trainwright.cli.main import cli
@@ -26,7 +27,7 @@ exec sleep 600
 
 
 def finish(cluster: Cluster, name: str) -> None:
-    cluster.succeed("wait", name, "--for=finished", "--timeout", "30s")
+    cluster.succeed("wait", name, "--for=finished", "--timeout", "120s")
 
 
 def test_lines_of_all_ranks_are_merged_in_their_order(embedded_namespace: Cluster, tmp_path: Path) -> None:
@@ -117,7 +118,7 @@ def test_on_other_clusters_logs_come_from_the_api(embedded_namespace: Cluster, e
 
     shown = cluster.call("logs", "bad")
     assert shown.stderr.startswith("bad failed: worker-0 failed first: ValueError: boom\n"), shown.output
-    assert "[master-0] 0 begins\n" in shown.stdout
+    wait_until(lambda: "[master-0] 0 begins\n" in cluster.succeed("logs", "bad"))  # it runs on
     assert cluster.succeed("logs", "bad", "--rank", "worker-0", "--tail", "1") == "ValueError: boom\n"
     assert '  File "train.py", line 3' in cluster.succeed("logs", "bad", "--errors")
     assert "worker-0 failed first: ValueError: boom" in cluster.succeed("describe", "bad")
@@ -128,7 +129,7 @@ def test_following_one_rank_prints_its_lines_and_the_result(embedded_namespace: 
     master = "echo one; until [ -e followed ]; do sleep 0.02; done; echo two"
     job = shell_job("digits", master, "echo of the worker", workers=1)
     cluster.create(in_directory(job, tmp_path))
-    cluster.succeed("wait", "digits", "--for=running", "--timeout", "30s")
+    cluster.succeed("wait", "digits", "--for=running", "--timeout", "120s")
 
     words = ["logs", "-f", "--rank", "master-0", *cluster.flags, "-n", cluster.namespace, "digits"]
     lines = []
