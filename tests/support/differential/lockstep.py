@@ -38,7 +38,7 @@ from trainwright.objects.kinds.gangs import GangScheduler
 from trainwright.objects.resources import AUTOSCALERS, EVENTS, NAMESPACES, PODS, SERVICE_ACCOUNTS, SERVICES
 
 _SETTLED_SECONDS = 1.0
-"""An operator that has written nothing for so long has settled."""
+"""An operator that has written nothing for so long has settled, unless it takes longer to reconcile a new job."""
 _MAX_WAIT_SECONDS = 60.0
 """An operator that keeps retrying a job never settles; after this time its back-off is long."""
 
@@ -101,9 +101,11 @@ class Side:
                 with suppress(NotFound, Conflict):
                     await self._perform(case, action)
 
-    async def wait_for_operator(self) -> None:
-        """Waits until the operator has reconciled a new job of every kind."""
+    async def wait_for_operator(self) -> float:
+        """Waits until the operator has reconciled a new job of every kind; returns the seconds that it took."""
+        began = asyncio.get_running_loop().time()
         await asyncio.gather(*(self._wait_for_controller(kind) for kind in self._kinds))
+        return asyncio.get_running_loop().time() - began
 
     async def snapshots(self, cases: Sequence[Case]) -> dict[str, Snapshot]:
         listed = {
@@ -222,12 +224,12 @@ async def run_in_lockstep(cases: Sequence[Case], one: Side, other: Side) -> Asyn
 async def _settle(*sides: Side) -> None:
     loop = asyncio.get_running_loop()
     deadline = loop.time() + _MAX_WAIT_SECONDS
-    await asyncio.gather(*(side.wait_for_operator() for side in sides))
+    silence = max(_SETTLED_SECONDS, *await asyncio.gather(*(side.wait_for_operator() for side in sides)))
     while (now := loop.time()) < deadline:
         still = now - max(side.last_write for side in sides)
-        if still >= _SETTLED_SECONDS:
+        if still >= silence:
             return
-        await asyncio.sleep(_SETTLED_SECONDS - still)
+        await asyncio.sleep(silence - still)
 
 
 def _content(obj: Object) -> Object:
