@@ -133,24 +133,12 @@ def command(
         items = in_apply_order(validate(documents, client, target.config.namespace))
         refuse_running_jobs(items, client, target, replace=replace)
         jobs = _apply(items, client, target, replace=replace, console=console)
-        if not jobs:
-            return
-        # Imported here, while the pods are starting.
-        from trainwright.cli.follow.report import follow_and_report
-        from trainwright.cli.follow.state.followed_job import state_of
-        from trainwright.cli.follow.texts.suggestions import Suggestions
-
-        states = [state_of(job, target) for job in jobs]
-        if not follow:
-            # With --follow the same warnings arrive as events of the jobs.
-            for warning in (text for item in items if item.job for text in item.job.warnings):
-                console.print(f"Warning: {warning}", colour="yellow")
-            for state in states:
-                console.print(f"follow with: {Suggestions.of(target).command('logs -f', state)}")
-            return
-        # The user of a program has not chosen a cleanPodPolicy that leaves pods for debugging.
-        ends_ranks = inputs.program is not None
-        sys.exit(follow_and_report(states, client, target, console, timeout=timeout, remove=rm, ends_ranks=ends_ranks))
+        if jobs and not follow:
+            _suggest_following(items, jobs, target, console)
+        elif jobs:
+            # The user of a program has not chosen a cleanPodPolicy that leaves pods for debugging.
+            ends_ranks = inputs.program is not None
+            sys.exit(_follow(jobs, client, target, console, timeout=timeout, remove=rm, ends_ranks=ends_ranks))
 
 
 def _find_target(options: TargetOptions, *, dry_run: bool) -> Target | None:
@@ -226,3 +214,33 @@ def _apply(
         else:
             jobs.append(apply_job(item, client, target, replace=replace, report=console.print))
     return jobs
+
+
+def _follow(
+    jobs: Sequence[Object],
+    client: SyncClient,
+    target: Target,
+    console: Console,
+    *,
+    timeout: float | None,
+    remove: bool,
+    ends_ranks: bool,
+) -> int:
+    """Follows the jobs to their end; returns the exit code."""
+    # Imported here, while the pods are starting.
+    from trainwright.cli.follow.report import follow_and_report
+    from trainwright.cli.follow.state.followed_job import state_of
+
+    states = [state_of(job, target) for job in jobs]
+    return follow_and_report(states, client, target, console, timeout=timeout, remove=remove, ends_ranks=ends_ranks)
+
+
+def _suggest_following(items: Sequence[ValidObject], jobs: Sequence[Object], target: Target, console: Console) -> None:
+    """Prints the warnings about the jobs, which `--follow` shows as events, and how to follow them."""
+    from trainwright.cli.follow.state.followed_job import state_of
+    from trainwright.cli.follow.texts.suggestions import Suggestions
+
+    for warning in (text for item in items if item.job for text in item.job.warnings):
+        console.print(f"Warning: {warning}", colour="yellow")
+    for job in jobs:
+        console.print(f"follow with: {Suggestions.of(target).command('logs -f', state_of(job, target))}")
