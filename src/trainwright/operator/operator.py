@@ -88,12 +88,7 @@ class Operator:
         self._namespace = namespace
         self._lead = lead
         self._observer = observer or Observer()
-        if queue is None:
-            # No coalescing on one machine: there are few jobs, and each needs two reconciliations to start (ports, then
-            # pods).
-            on_one_machine = self._settings.addressing is Addressing.HOST_PORTS
-            queue = WorkQueue(coalesce_seconds=0) if on_one_machine else WorkQueue()
-        self._queue = queue
+        self._queue = queue if queue is not None else _new_queue(self._settings)
         self._caches = Caches(
             kinds,
             extras=_extra_resources(kinds, frameworks, self._settings),
@@ -133,7 +128,7 @@ class Operator:
             self._reconciler.reconcile,
             log=log,
             reflectors=self._reflectors(),
-            queue=queue,
+            queue=self._queue,
             workers=controller_threads,
             before_work=self._before_work,
             on_reconciled=self._on_reconciled,
@@ -279,6 +274,12 @@ class Operator:
         for pod in self._caches.pods.store.all():
             if pod.spec.node_name == node.metadata.name:
                 self._on_child_change(pod, pod)
+
+
+def _new_queue(settings: Settings) -> WorkQueue[ObjectKey]:
+    """Without coalescing on one machine: there are few jobs, and each needs two reconciliations to start (ports, then
+    pods)."""
+    return WorkQueue(coalesce_seconds=0) if settings.addressing is Addressing.HOST_PORTS else WorkQueue()
 
 
 def _explain(error: str) -> str:

@@ -1,10 +1,12 @@
 """The init process of one pod: starts containers in their sandbox, forwards signals, reaps, restarts, writes status.
 
-It runs in a session of its own, so pods outlive the agent. Both share the pod's directory: `pod.json` (the runtime
-config, written by the agent), `stop.json` (stop the pod, its grace period, and whether the cluster is shut down, after
-which the pod starts again according to its restart policy), `state.json` (status of the
-containers), `supervisor.json` (identity of this process) and `logs/`. Standard library only, and little of it:
-every pod has such a process, and its start-up is part of the pod's.
+It runs in a session of its own, so pods outlive the agent. Both share files in the pod's directory:
+- `pod.json`, written by the agent: the runtime config;
+- `stop.json`, written by the agent: stop the pod, with this grace period. If it says that the cluster is shut down, the
+  pod starts again with the next agent, according to its restart policy;
+- `state.json`: the status of the containers; `supervisor.json`: the identity of this process; `logs/`.
+
+Standard library only, and little of it: every pod has such a process, and its start-up is part of the pod's.
 """
 
 from __future__ import annotations
@@ -393,6 +395,26 @@ class Supervisor:
 
     def _on_exit(self, container: Container, status: int) -> None:
         finished_at = _now()  # before anything that takes time: it shows which of several pods failed first
+        self._kill_rest_of(container)
+        self._collect_output(container)
+        code, number = container_status.decode_wait_status(status)
+        state = self._terminated(container, code, number, finished_at)
+        cgroups.remove_directories(container.cgroups)
+        container.cgroups = []
+        if self._shutdown:
+            container.status = container_status.ended_by_shutdown(
+                container.status, code, started_at=container.started_at, finished_at=finished_at
+            )
+        else:
+            container.status = container_status.with_finished_run(container.status, state)
+        self._state_file.changed = True
+        killed, container.restarts_after_termination = container.restarts_after_termination, False
+        restarts = container_status.should_restart(self._policy, code, init=container.init, sidecar=container.sidecar)
+        if not self._stopping and (killed or restarts):
+            container.schedule_restart(state, self._pod, time.monotonic(), killed=killed)
+
+    def _kill_rest_of(self, container: Container) -> None:
+        """Kills what the first process of the container has left; with the last container, all processes of the pod."""
         process, container.process = container.process, None
         assert process is not None  # noqa: S101 - the caller found it by this process
         container.starting = False
@@ -405,15 +427,14 @@ class Supervisor:
             self._exec.container_ended(container, self._proc)
             if self._proc:
                 processes.kill_session(process, self._proc)
-        self._collect_output(container)
-        code, number = container_status.decode_wait_status(status)
+
+    def _terminated(self, container: Container, code: int, number: int, finished_at: str) -> dict[str, Any]:
+        """The state of a container that ended with this exit code or signal."""
         error = container.start_report.partition(b"\n")[2].decode(errors="replace")
         reason = "StartError" if error else "Error" if code else "Completed"
         if code and not self._stopping and self._ran_out_of_memory(container, number):
             reason = "OOMKilled"
-        cgroups.remove_directories(container.cgroups)
-        container.cgroups = []
-        state = container_status.terminated(
+        return container_status.terminated(
             exit_code=code,
             signal=number,
             reason=reason,
@@ -421,17 +442,6 @@ class Supervisor:
             started_at=container.started_at,
             finished_at=finished_at,
         )
-        if self._shutdown:
-            container.status = container_status.ended_by_shutdown(
-                container.status, code, started_at=container.started_at, finished_at=finished_at
-            )
-        else:
-            container.status = container_status.with_finished_run(container.status, state)
-        self._state_file.changed = True
-        killed, container.restarts_after_termination = container.restarts_after_termination, False
-        restarts = container_status.should_restart(self._policy, code, init=container.init, sidecar=container.sidecar)
-        if not self._stopping and (killed or restarts):
-            container.schedule_restart(state, self._pod, time.monotonic(), killed=killed)
 
     def _ran_out_of_memory(self, container: Container, number: int) -> bool:
         """By its own limit, or together with the machine."""
