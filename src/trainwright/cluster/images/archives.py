@@ -145,6 +145,10 @@ class _Loader:
                     raise ArchiveError(f"the archive has more than {_MOST_FILES} files")
                 self._read_entry(entry, tar)
         except (TarError, DecompressionError) as error:
+            if not count and isinstance(error, TarError):
+                raise ArchiveError(
+                    "this is no tar archive: load reads what docker save, podman and skopeo write"
+                ) from error
             raise ArchiveError(f"the archive cannot be read: {error}") from error
         if not count:
             raise ArchiveError("the archive is empty")

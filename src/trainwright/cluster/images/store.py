@@ -194,8 +194,8 @@ class ImageStore(BlobStore):
         """The image of this name. A text may also be an ID, its digest or the beginning of an ID."""
         if isinstance(name, ImageReference):
             return self._find_reference(name)
-        if is_digest(name):
-            return self._find_id(name.partition(":")[2])
+        if name.startswith("sha256:") and (found := self._find_id(name.partition(":")[2])):
+            return found
         try:
             found = self._find_reference(ImageReference.parse(name))
         except InvalidReferenceError:

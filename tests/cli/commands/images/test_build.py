@@ -180,3 +180,27 @@ def test_a_secret_that_cannot_be_read_is_one_line(run: Run, context: Path, secre
     printed = run("build", "--secret", secret, context, code=1)
 
     assert printed == f"Error: --secret {secret!r}: {message}\n"
+
+
+def test_a_build_without_a_directory_says_what_to_name(run: Run, context: Path) -> None:
+    (context / "Dockerfile").write_text("ARG BASE\nFROM $BASE\nCOPY ../data /\n")
+
+    assert "name the directory to build from, . for this one" in run("build", "-t", "demo", code=2)
+    assert f"{context}/Dockerfile is a file: name the directory to build from, and" in run(
+        "build", context / "Dockerfile", code=1
+    )
+    assert "Error: Dockerfile:2:1: FROM $BASE: base name ($BASE) should not be blank: give it with --build-arg" in run(
+        "build", context, code=1
+    )
+    assert "stat ../data: file does not exist; .. does not lead out of it" in run(
+        "build", "--build-arg", "BASE=scratch", context, code=1
+    )
+
+
+def test_flags_of_docker_that_change_nothing_are_accepted(run: Run, context: Path) -> None:
+    (context / "Dockerfile").write_text("FROM scratch\nCOPY mnist.py /\n")
+    flags = ("--load", "--provenance=false", "--sbom", "false", "--cache-from", "x", "--progress=plain", "--force-rm")
+
+    printed = run("build", "-q", *flags, "--iidfile", context / "id", context)
+
+    assert (context / "id").read_text() == printed.strip()

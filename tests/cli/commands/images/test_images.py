@@ -88,7 +88,9 @@ def test_ls_selects_and_prints_as_docker_does(images: Images) -> None:
     assert images.output("ls", "--digests", "--format", "{{.Digest}}", "two") == "<none>\n"
     assert json.loads(images.output("ls", "-o", "json"))[0]["ID"] == new.short_id
     assert yaml.safe_load(images.output("images", "-o", "yaml"))[1]["Repository"] == "team/one"
-    assert "unknown filter 'colour'" in images.error("ls", "-f", "colour=red")
+    assert images.output("ls", "-q", "-f", "before=two").split() == [old.short_id, nameless.short_id]
+    assert images.output("ls", "-q", "-f", f"since={nameless.short_id}", "-f", "before=two").split() == [old.short_id]
+    assert "unknown filter 'colour': write dangling=true, " in images.error("ls", "-f", "colour=red")
 
 
 def test_ls_formats_json_and_tables(images: Images) -> None:
@@ -257,6 +259,21 @@ def test_prune_removes_images_without_a_name(images: Images) -> None:
     assert images.store.images() == []
 
 
+def test_prune_removes_what_passes_the_filters(images: Images) -> None:
+    now = datetime.now(UTC).isoformat()
+    add_image(images.store, "old", ({"a": b"1"},), RunConfig(labels={"keep": "no"}))
+    add_image(images.store, "new", ({"a": b"2"},), RunConfig(labels={"keep": "no"}), created=now)
+    add_image(images.store, "kept", ({"a": b"3"},))
+
+    printed = images.output("prune", "-a", "-f", "--filter", "until=1h30m", "--filter", "label=keep=no")
+
+    assert "untagged: old:latest\n" in printed
+    assert sorted(images.output("ls", "--format", "{{.Repository}}").split()) == ["kept", "new"]
+    assert "invalid filter until=soon: write until=24h or until=2026-" in images.error(
+        "prune", "-f", "--filter", "until=soon"
+    )
+
+
 def test_df_counts_shared_layers_once(images: Images) -> None:
     one = add_image(images.store, "one", ({"base": b"x" * 5000}, {"a": b"1"}))
     add_image(images.store, "two", ({"base": b"x" * 5000}, {"a": b"2"}))
@@ -327,7 +344,7 @@ def test_save_that_fails_keeps_the_file_that_was_there(images: Images, tmp_path:
 def test_load_of_something_else_is_one_line(images: Images, tmp_path: Path) -> None:
     (tmp_path / "text").write_text("hello" * 500)
 
-    assert "Error: the archive cannot be read: " in images.error("load", "-i", str(tmp_path / "text"))
+    assert "Error: this is no tar archive: " in images.error("load", "-i", str(tmp_path / "text"))
     assert "cannot read " in images.error("load", "-i", str(tmp_path / "absent"))
     assert "cannot read " in images.error("load", "-i", str(tmp_path))
     assert "'solaris' is not a platform" in images.error("load", "--platform", "solaris", "-i", str(tmp_path / "text"))
@@ -407,3 +424,27 @@ def test_a_mapping_needs_one_meaning(images: Images, arguments: tuple[str, ...],
     result = images("map", *arguments)
     assert result.exit_code == 2
     assert message in result.stderr
+
+
+def test_what_docker_has_elsewhere_is_named(images: Images) -> None:
+    assert "unknown command 'run': did you mean `trainwright run --image NAME PROGRAM`?" in images("run", "demo").stderr
+    assert "did you mean `trainwright ps`?" in images("ps").stderr
+    assert "did you mean `build`?" in images("biuld").stderr
+
+
+def test_several_images_are_inspected_although_one_is_missing(images: Images) -> None:
+    image = add_image(images.store)
+
+    result = images("inspect", "nope", "demo", f"sha256:{image.short_id}")
+
+    assert [document["Id"] for document in json.loads(result.stdout)] == [image.id] * 2
+    assert result.stderr == "Error: no such image: nope; `trainwright image ls` lists those that there are\n"
+    assert result.exit_code == 1
+
+
+def test_history_has_templates(images: Images) -> None:
+    add_image(images.store)
+
+    assert images.output("history", "-H", "--format", "{{.CreatedBy}}", "demo") == "COPY hello.txt /\n"
+    table = lines(images.output("history", "--format", "table {{.Size}}\t{{.Comment}}", "demo"))
+    assert table[0] == ["SIZE", "COMMENT"]

@@ -66,6 +66,22 @@ def test_push_prints_what_docker_prints(registry: str) -> None:
     assert run("push", "-q", name) == f"{name}\n"
 
 
+def test_push_uploads_one_tag_or_all(registry: str) -> None:
+    login(registry)
+    name = f"{registry}/several"
+    for number in (1, 2):
+        add_image(store(), f"{name}:{number}", ({"a": b"%d" % number},))
+    add_image(store(), f"{name}-more:1")
+
+    printed = run("push", "-a", name)
+
+    assert [line.partition(": digest: ")[0] for line in printed.splitlines() if ": digest: " in line] == ["1", "2"]
+    assert "--all-tags is for a repository, without a tag" in run("push", "-a", f"{name}:1", code=1)
+    assert "does not exist locally with the tag: " in run("push", name, code=1)
+    run("tag", f"{name}:1", name)
+    assert run("push", name).startswith(f"Using default tag: latest\nThe push refers to repository [{name}]\n")
+
+
 def test_push_warns_of_an_image_that_runs_nowhere_else(registry: str) -> None:
     login(registry)
     name = f"{registry}/host-files"
@@ -127,6 +143,7 @@ def test_login_and_logout(registry: str, home: Path) -> None:
 def test_login_refuses_what_docker_refuses() -> None:
     assert "mutually exclusive" in run("login", "-u", "a", "-p", "b", "--password-stdin", code=1)
     assert "must provide --username" in run("login", "--password-stdin", code=1)
+    assert "standard input has no username and password" in run("login", "-u", "a", stdin="", code=1)
 
 
 def test_access_without_login_says_what_to_do(registry: str) -> None:

@@ -35,7 +35,7 @@ _PASSED_ON = ("PIP_", "UV_", "SSL_CERT_", "REQUESTS_CA_BUNDLE", "http_proxy", "h
 
 
 @click.command(name="build")
-@click.argument("context", metavar="DIR|URL|-")
+@click.argument("context", metavar="DIR|URL|-", required=False, type=click.Path(allow_dash=True))
 @click.option(
     "-f",
     "--file",
@@ -79,14 +79,20 @@ _PASSED_ON = ("PIP_", "UV_", "SSL_CERT_", "REQUESTS_CA_BUNDLE", "http_proxy", "h
     help="Ask this registry before that of FROM.",
 )
 @click.option("--plain-http", is_flag=True, help="Reach registries without encryption.")
+@click.option("--iidfile", type=click.Path(path_type=Path), metavar="FILE", help="Write the ID of the image to it.")
 @click.option("-q", "--quiet", is_flag=True, help="Only print the ID of the image.")
 @click.option("--progress", type=click.Choice(["auto", "plain", "tty"]), default="auto", hidden=True)
 @click.option("--rm/--no-rm", default=True, hidden=True)
 @click.option("--force-rm", is_flag=True, hidden=True)
 @click.option("--network", type=click.Choice(["default", "host"]), hidden=True)
+@click.option("--load", is_flag=True, hidden=True)
+@click.option("--compress", is_flag=True, hidden=True)
+@click.option("--provenance", hidden=True)
+@click.option("--sbom", hidden=True)
+@click.option("--cache-from", multiple=True, hidden=True)
 @store_flag
 def build_command(
-    context: str,
+    context: str | None,
     dockerfile: str | None,
     tags: tuple[str, ...],
     build_args: tuple[str, ...],
@@ -101,12 +107,10 @@ def build_command(
     python: Path | None,
     mirrors: tuple[str, ...],
     plain_http: bool,
+    iidfile: Path | None,
     quiet: bool,
-    progress: str,
-    rm: bool,
-    force_rm: bool,
-    network: str | None,
     data_dir: Path | None,
+    **_: object,  # flags of Docker that change nothing here
 ) -> None:
     """Build an image from a Dockerfile and the files in DIR.
 
@@ -118,7 +122,8 @@ def build_command(
     build says so, the image records it, and --strict refuses it. Instructions of which nothing has changed come from
     the cache.
     """
-    _ = progress, rm, force_rm, network  # flags of docker that change nothing here
+    if context is None:
+        raise click.UsageError("Missing argument 'DIR|URL|-': name the directory to build from, . for this one.")
     store = open_store(data_dir)
     with report_image_errors():
         wanted = Platform.parse(platform) if platform else Platform.of_this_machine()
@@ -144,6 +149,8 @@ def build_command(
         )
         registries = _Registries(store, mirrors, plain_http)
         image = build_image(store, options, registries.pull, Progress(quiet=quiet))
+        if iidfile:
+            iidfile.write_text(image.id)
     if quiet:
         click.echo(image.id)
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from trainwright.cli.commands.images.filters import Condition, parse_filters
 from trainwright.cli.commands.images.listing import describe_row
 from trainwright.cli.commands.images.store import image_size, open_store, report_image_errors, size_text, store_flag
 from trainwright.cli.output.formats import object_text, output_flag
@@ -23,8 +24,11 @@ _IMAGE_COLUMNS = ("REPOSITORY", "TAG", "IMAGE ID", "CREATED", "SIZE", "SHARED SI
     "-a", "--all", "all_images", is_flag=True, help="Remove all images that no pod uses, and the build cache."
 )
 @click.option("-f", "--force", is_flag=True, help="Do not ask.")
+@click.option(
+    "--filter", "filters", multiple=True, metavar="KEY=VALUE", help="Only such images: until=24h or label=KEY."
+)
 @store_flag
-def prune_command(all_images: bool, force: bool, data_dir: Path | None) -> None:
+def prune_command(all_images: bool, force: bool, filters: tuple[str, ...], data_dir: Path | None) -> None:
     """Remove images that have no name, or that no pod uses.
 
     Layers that only interrupted pulls and builds have left are removed too.
@@ -35,10 +39,11 @@ def prune_command(all_images: bool, force: bool, data_dir: Path | None) -> None:
         if not click.confirm("Are you sure you want to continue?", default=False, err=True):
             raise click.Abort
     store = open_store(data_dir)
+    passes = parse_filters(store, filters, ("until", "label"))
     with report_image_errors():
-        for line in _remove_images(store, all_images=all_images):
+        for line in _remove_images(store, passes, all_images=all_images):
             click.echo(line)
-        reclaimed = _remove_build_cache(store) if all_images else 0
+        reclaimed = _remove_build_cache(store) if all_images and not filters else 0
         before = sum(_size(path) for path in store.layers.glob("*"))
         collected = store.collect()
         reclaimed += collected.size + before - sum(_size(path) for path in store.layers.glob("*"))
@@ -49,10 +54,10 @@ def prune_command(all_images: bool, force: bool, data_dir: Path | None) -> None:
     click.echo(f"\nTotal reclaimed space: {size_text(reclaimed)}")
 
 
-def _remove_images(store: ImageStore, *, all_images: bool) -> list[str]:
+def _remove_images(store: ImageStore, passes: Condition, *, all_images: bool) -> list[str]:
     used = _used(store)
     lines = []
-    for image in store.images():
+    for image in filter(passes, store.images()):
         if image.descriptor.digest in used or (image.reference is not None and not all_images):
             continue
         if image.reference is not None:

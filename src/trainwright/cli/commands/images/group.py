@@ -26,12 +26,29 @@ ALIASES = {"list": "ls", "images": "ls", "remove": "rm", "rmi": "rm", "delete": 
 """Docker's and podman's words for the same."""
 
 
+_ELSEWHERE = {
+    "run": "trainwright run --image NAME PROGRAM",
+    "ps": "trainwright ps",
+    "logs": "trainwright logs JOB",
+    "exec": "kubectl exec -it POD -- sh",
+    "cp": "trainwright cp",
+    "import": "load",
+    "export": "save",
+    "buildx": "build",
+    "system": "df",
+}
+"""What does the work of Docker's other commands."""
+
+
 class ImageGroup(LazyGroup):
     texts = {name: text for name, (_, text) in COMMANDS.items()}  # noqa: RUF012
     aliases = ALIASES
 
     def place(self, name: str) -> tuple[str, str]:
         return f"images.{COMMANDS[name][0]}", f"{name}_command"
+
+    def suggestion(self, name: str) -> str | None:
+        return _ELSEWHERE.get(name) or super().suggestion(name)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         _ = ctx

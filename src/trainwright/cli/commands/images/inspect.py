@@ -16,6 +16,7 @@ from trainwright.cli.commands.images.store import (
     store_flag,
 )
 from trainwright.cli.commands.images.templates import render
+from trainwright.cli.errors import CommandError
 from trainwright.cli.output.formats import object_text, output_flag
 from trainwright.cluster.images.formats import SKIPPED_LABEL
 from trainwright.cluster.images.store import Image
@@ -51,15 +52,22 @@ def inspect_command(names: tuple[str, ...], template: str | None, output: str, d
     HostFiles says that an image lies above the files of this machine, SkippedRun which lines its build has skipped.
     """
     store = open_store(data_dir)
-    found = [find_image(store, name) for name in names]
+    found, missing = [], []
+    for name in names:
+        try:
+            found.append(find_image(store, name))
+        except CommandError as error:
+            missing.append(error.message)
     with report_image_errors():
         images = store.images()
     documents = [describe(image, [other for other in images if other.id == image.id]) for image in found]
     if template:
         for document in documents:
             click.echo(render(template, _with_all_fields(document)))
-    else:
+    elif documents:
         click.echo(object_text(documents, output))
+    if missing:
+        raise CommandError("\n".join(missing))
 
 
 def _with_all_fields(document: dict[str, Any]) -> dict[str, Any]:

@@ -1,12 +1,12 @@
 """`trainwright image ls` and `history`."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 import click
 
+from trainwright.cli.commands.images.filters import matches_name, parse_filters
 from trainwright.cli.commands.images.store import (
     complete_images,
     created_text,
@@ -18,7 +18,6 @@ from trainwright.cli.commands.images.store import (
     store_flag,
 )
 from trainwright.cli.commands.images.templates import render
-from trainwright.cli.errors import CommandError
 from trainwright.cli.output.formats import object_text, output_flag
 from trainwright.cli.output.tables import table_lines
 from trainwright.cluster.images.formats import History
@@ -33,7 +32,9 @@ _HEADS = {
     "ID": "IMAGE ID",
     "CreatedAt": "CREATED AT",
     "CreatedSince": "CREATED",
+    "CreatedBy": "CREATED BY",
     "Size": "SIZE",
+    "Comment": "COMMENT",
 }
 
 
@@ -49,7 +50,7 @@ _HEADS = {
     "filters",
     multiple=True,
     metavar="KEY=VALUE",
-    help="dangling=true, reference=PATTERN or label=KEY.",
+    help="dangling=true, reference=PATTERN, label=KEY, before=IMAGE or since=IMAGE.",
 )
 @click.option(
     "--format",
@@ -77,11 +78,13 @@ def ls_command(
     as <none>.
     """
     _ = all_images  # Docker's flag; here no steps of builds are images
+    store = open_store(data_dir)
+    passes = parse_filters(store, filters, ("dangling", "reference", "label", "before", "since"))
     with report_image_errors():
-        images, damaged = open_store(data_dir).images_and_damage()
+        images, damaged = store.images_and_damage()
     for sentence in damaged:
         click.echo(f"Warning: {sentence}; remove it with `trainwright image rm`, then pull or load it again", err=True)
-    shown = [image for image in images if _matches_name(image, name) and all(_passes(image, f) for f in filters)]
+    shown = [image for image in images if (name is None or matches_name(image, name)) and passes(image)]
     # Docker's order.
     shown.sort(key=lambda image: image.config.created, reverse=True)
     rows = [describe_row(image, no_trunc=no_trunc) for image in shown]
@@ -103,19 +106,26 @@ def ls_command(
 @click.argument("name", metavar="IMAGE", shell_complete=complete_images)
 @click.option("-q", "--quiet", is_flag=True, help="Only print IDs.")
 @click.option("--no-trunc", is_flag=True, help="Do not shorten anything.")
+@click.option("--format", "template", metavar="TEMPLATE", help="json, or a template such as '{{.CreatedBy}}'.")
+@click.option("-H", "--human", is_flag=True, default=True, hidden=True)
 @output_flag("table", "json", "yaml")
 @store_flag
-def history_command(name: str, quiet: bool, no_trunc: bool, output: str, data_dir: Path | None) -> None:
+def history_command(
+    name: str, quiet: bool, no_trunc: bool, template: str | None, human: bool, output: str, data_dir: Path | None
+) -> None:
     """Show the layers of an image and what made them, the latest first."""
+    _ = human  # Docker's flag, which is its default
     image = find_image(open_store(data_dir), name)
     rows = _history(image, no_trunc=no_trunc)
     if quiet:
         _print_lines(str(row["ID"]) for row in rows)
+    elif template:
+        _print_lines(_formatted(template, rows))
     elif output != "table":
         click.echo(object_text(rows, output))
     else:
         fields = ("ID", "CreatedSince", "CreatedBy", "Size", "Comment")
-        head = ("IMAGE", "CREATED", "CREATED BY", "SIZE", "COMMENT")
+        head = ("IMAGE", *(_HEADS[field] for field in fields[1:]))
         _print_lines(table_lines(head, [[str(row[field]) for field in fields] for row in rows]))
 
 
@@ -165,33 +175,6 @@ def _history(image: Image, *, no_trunc: bool) -> list[dict[str, Any]]:
             }
         )
     return rows
-
-
-def _matches_name(image: Image, name: str | None) -> bool:
-    if name is None:
-        return True
-    if image.reference is None:
-        return False
-    repository, colon, tag = name.rpartition(":")
-    if not colon or "/" in tag:
-        repository, tag = name, ""
-    names = (image.reference.familiar_name, image.reference.name)
-    return any(fnmatchcase(found, repository) for found in names) and (
-        not tag or fnmatchcase(image.reference.tag or "", tag)
-    )
-
-
-def _passes(image: Image, condition: str) -> bool:
-    key, _, value = condition.partition("=")
-    if key == "dangling":
-        return (image.reference is None) == (value.lower() in {"true", "1"})
-    if key == "reference":
-        return _matches_name(image, value)
-    if key == "label":
-        label, has_value, wanted = value.partition("=")
-        labels = image.config.config.labels
-        return label in labels and (not has_value or labels[label] == wanted)
-    raise CommandError(f"unknown filter {key!r}: write dangling=true, reference=PATTERN, label=KEY or label=KEY=VALUE")
 
 
 def _print_lines(lines: Any) -> None:

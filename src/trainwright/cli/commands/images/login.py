@@ -35,11 +35,11 @@ def login_command(
         raise CommandError("must provide --username with --password-stdin")
     server = _host(server)
     if not username:
-        username = click.prompt("Username", err=True)
+        username = _ask("Username", hidden=False)
     if password_stdin:
         password = sys.stdin.read().rstrip("\r\n")
     elif password is None:
-        password = click.prompt("Password", hide_input=True, err=True)
+        password = _ask("Password", hidden=sys.stdin.isatty())
     credential = Credential(str(username), str(password))
     settings = RegistrySettings(plain_http=frozenset([server] if plain_http else ()))
     with report_image_errors():
@@ -62,6 +62,16 @@ def logout_command(server: str) -> None:
         click.echo(f"Removing login credentials for {server_key(server)}")
     else:
         click.echo(f"Not logged in to {server_key(server)}")
+
+
+def _ask(what: str, *, hidden: bool) -> str:
+    try:
+        return str(click.prompt(what, hide_input=hidden, err=True))
+    except click.Abort as error:
+        if sys.stdin.isatty():
+            raise
+        text = "standard input has no username and password: use --username with --password-stdin"
+        raise CommandError(text) from error
 
 
 def _host(server: str) -> str:

@@ -18,11 +18,12 @@ from trainwright.cli.commands.images.store import (
 from trainwright.cli.errors import CommandError
 from trainwright.cli.output.console import Console
 from trainwright.cluster.images.formats import Platform
+from trainwright.cluster.images.reference import ImageReference
 from trainwright.cluster.images.registry.credentials import DockerConfig
 from trainwright.cluster.images.registry.pull import pull_image
 from trainwright.cluster.images.registry.push import push_image
 from trainwright.cluster.images.registry.settings import RegistrySettings
-from trainwright.cluster.images.store import DamagedImageError
+from trainwright.cluster.images.store import DamagedImageError, Image, ImageStore
 
 plain_http_flag = click.option("--plain-http", is_flag=True, help="Reach the registry without encryption.")
 """Registries on this machine need no flag, as in Docker."""
@@ -89,10 +90,11 @@ def pull_command(
 
 @click.command(name="push")
 @click.argument("name", metavar="NAME[:TAG]", shell_complete=complete_images)
+@click.option("-a", "--all-tags", is_flag=True, help="Upload all tags of the repository NAME.")
 @plain_http_flag
 @click.option("-q", "--quiet", is_flag=True, help="Only print the name.")
 @store_flag
-def push_command(name: str, plain_http: bool, quiet: bool, data_dir: Path | None) -> None:
+def push_command(name: str, all_tags: bool, plain_http: bool, quiet: bool, data_dir: Path | None) -> None:
     """Upload an image to the registry that its name says.
 
     Layers that the registry has, also in another of its repositories, are not uploaded again.
@@ -103,22 +105,36 @@ def push_command(name: str, plain_http: bool, quiet: bool, data_dir: Path | None
         raise CommandError(
             f"cannot push {name}: a digest is not a name; give the image a tag with `trainwright image tag`"
         )
+    has_tag = ":" in name.rpartition("/")[2]
+    if all_tags and has_tag:
+        raise CommandError(f"cannot push {name}: --all-tags is for a repository, without a tag")
     with report_image_errors():
-        image = store.find(reference)
-    if image is None:
+        found = store.images() if all_tags else [store.find(reference)]
+    images = [(one, one.reference) for one in found if one and one.reference and one.reference.name == reference.name]
+    if not images:
         raise CommandError(
             f"An image does not exist locally with the tag: {reference.familiar_name}:{reference.tag}; "
             f"`trainwright image tag IMAGE {reference.familiar}` gives one that name"
         )
+    if not quiet and not all_tags and not has_tag:
+        click.echo("Using default tag: latest")
+    if not quiet:
+        click.echo(f"The push refers to repository [{reference.name}]")
+    settings = RegistrySettings(plain_http=frozenset([reference.registry] if plain_http else ()))
+    for image, tagged in images:
+        if tagged.tag and not tagged.digest:
+            _push(store, image, tagged, settings, quiet=quiet)
+
+
+def _push(
+    store: ImageStore, image: Image, reference: ImageReference, settings: RegistrySettings, *, quiet: bool
+) -> None:
     if image.config.uses_host_files:
         click.echo(
             f"Warning: {reference.familiar} lies over the files of this machine: it has no system of its own, and does "
             "not run on Kubernetes. `trainwright image build --strict` needs the base image",
             err=True,
         )
-    if not quiet:
-        click.echo(f"The push refers to repository [{reference.name}]")
-    settings = RegistrySettings(plain_http=frozenset([reference.registry] if plain_http else ()))
     display = TransferDisplay(Console.of(), quiet=quiet)
     with report_image_errors():
         try:

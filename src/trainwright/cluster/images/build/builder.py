@@ -77,7 +77,7 @@ def make_plan(dockerfile: Dockerfile, options: BuildOptions, bases: Bases) -> Pl
         if stage.index in needed:
             continue
         needed[stage.index] = stage
-        for instruction, name in _names(stage, arguments, dockerfile.escape):
+        for instruction, name in _names(stage, arguments, dockerfile.escape, options):
             earlier = _earlier_stage(dockerfile, name, stage)
             if earlier is not None:
                 pending.append(earlier)
@@ -107,14 +107,17 @@ def _with_labels(stage: Stage, labels: Mapping[str, str], escape: str) -> Stage:
     return replace(stage, instructions=(*stage.instructions, label))
 
 
-def _names(stage: Stage, arguments: Mapping[str, str], escape: str) -> Iterator[tuple[Instruction, str]]:
+def _names(
+    stage: Stage, arguments: Mapping[str, str], escape: str, options: BuildOptions
+) -> Iterator[tuple[Instruction, str]]:
     """The stages and images that a stage needs, with the instructions that name them."""
     try:
         name = expand(stage.origin.image, arguments, escape)
     except ExpansionError as error:
-        raise BuildError(f"line {stage.origin.line}: {error}") from error
+        raise _at(options, stage.origin, str(error)) from error
     if not name:
-        raise BuildError(f"line {stage.origin.line}: base name ({stage.origin.image}) should not be blank")
+        cause = f"base name ({stage.origin.image}) should not be blank"
+        raise _at(options, stage.origin, f"{cause}: give it with --build-arg, or the ARG before FROM a default")
     yield stage.origin, name
     for instruction in stage.instructions:
         for origin in _origins(instruction):

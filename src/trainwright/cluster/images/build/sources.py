@@ -76,6 +76,8 @@ def _fetch(temporary: Path, context: str, dockerfile: str | None, standard_input
             _write(standard_input, loaded)
         elif is_address(context):
             download(context, str(loaded), "")
+        elif os.path.isfile(context):
+            raise BuildError(f"{context} is a file: name the directory to build from, and the Dockerfile with -f")
         else:
             raise BuildError(f"{context} is not a directory: name the directory to build from, an address, or -")
         if not is_archive(str(loaded)):

@@ -38,7 +38,8 @@ class CopyPattern:
         for source in self.sources:
             files = [file for file in tree.find(source) if not (rules and file.path and rules.ignores(file.path))]
             if not files:
-                raise BuildError(f"file not found in {self.where}: stat {source}: file does not exist")
+                hint = "; .. does not lead out of it" if ".." in source.split("/") else ""
+                raise BuildError(f"file not found in {self.where}: stat {source}: file does not exist{hint}")
             found += [(_excluding(tree, rules, file), file) for file in files]
         return replace(self.template, sources=tuple(found), several=self.template.several or len(found) > 1)
 
