@@ -61,7 +61,7 @@ def test_launcher_without_python_starts_commands_in_its_workers(up: UpCommand) -
     manifest.write_text(JOB.format(image=IMAGE, script=LAUNCHER))
 
     data = ["--data-dir", str(up.data.path)]
-    answer = trainwright("run", *data, str(manifest), environment=up.environment, seconds=60)
+    answer = trainwright("run", *data, str(manifest), environment=up.environment)
 
     assert answer.code == 0, answer.all
     for worker in ("shells-worker-0", "shells-worker-1"):

@@ -1,6 +1,7 @@
 """Ends the pods of an embedded cluster that has been stopped, and shows how many are left."""
 
 import contextlib
+import math
 import signal
 import sys
 from collections.abc import Iterator
@@ -19,12 +20,12 @@ def end_pods(data: DataDir, *, now: bool = False) -> tuple[int, int]:
         with _counted_interrupts() as interrupts:
             pods.stop()
             if not sys.stderr.isatty():
-                console.print(f"Stopping {count_pods(pods.total)}, at most {pods.seconds:.0f}s")
+                console.print(f"Stopping {count_pods(pods.total)}, at most {math.ceil(pods.seconds)}s")
             while len(interrupts) < 2 and not pods.wait(_PROGRESS_SECONDS):
                 if interrupts and not explained:
                     explained = True
                     console.print("Waiting for the pods to end by their grace period; Ctrl-C again kills them")
-                console.live(f"Stopping {count_pods(pods.total)}: {pods.left} left, at most {pods.seconds:.0f}s")
+                console.live(f"Stopping {count_pods(pods.total)}: {pods.left} left, at most {math.ceil(pods.seconds)}s")
             console.live("")
     left = pods.kill()
     return pods.total - left, left

@@ -235,7 +235,7 @@ def test_a_cluster_that_lost_its_record_is_stopped_before_its_directory_is_delet
         down = user.call("down", "--delete", "--yes")
         assert down.code == 0, down.all
         assert down.out == f"Stopped the cluster; no pods were running\nDeleted {user.data.path}\n"
-        assert up.process.wait(timeout=10) == 0
+        assert up.process.wait(timeout=60) == 0
 
 
 def test_a_detached_cluster_starts_stops_and_is_deleted(user: User) -> None:
