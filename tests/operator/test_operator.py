@@ -30,11 +30,13 @@ from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.errors import ApiError, Unreachable
 from trainwright.kube.client.kubeconfig import ClusterConfig
 from trainwright.kube.client.requests import Request, Response
+from trainwright.kube.controller import controller
 from trainwright.kube.controller.object_key import ObjectKey
 from trainwright.objects import Object
 from trainwright.objects.metadata import controller_reference
 from trainwright.objects.resources import AUTOSCALERS, EVENTS, NAMESPACES, PODS
 from trainwright.operator import Operator
+from trainwright.operator import operator as operator_module
 
 pytestmark = pytest.mark.apiserver
 
@@ -310,7 +312,12 @@ async def test_extra_object_without_label_of_a_finished_job_is_deleted(client: C
         assert await eventually(left, lambda names: len(names) == 1) == ["foreign"]
 
 
-async def test_stopped_operator_has_recorded_all_events(client: Client, real_namespace: str) -> None:
+async def test_stopped_operator_has_recorded_all_events(
+    client: Client, real_namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # However slow the machine is; `test_stopping` shows that these times are limited.
+    monkeypatch.setattr(controller, "DRAIN_SECONDS", 60)
+    monkeypatch.setattr(operator_module, "_EVENT_SECONDS", 60)
     async with running_operator(client, namespace=real_namespace):
         await submit(client, JobBuilder("brief", namespace=real_namespace).master().workers(8))
         await eventually(lambda: pods(client, real_namespace), lambda names: len(names) > 0)
