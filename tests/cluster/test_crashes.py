@@ -52,7 +52,7 @@ def wait_until_ready(process: "subprocess.Popen[str]") -> None:
     assert process.stdout.readline() == "ready\n"
 
 
-class Witness:
+class AcknowledgedWrites:
     """Writes as fast as the server answers, and remembers the acknowledged writes."""
 
     def __init__(self) -> None:
@@ -97,20 +97,20 @@ class Witness:
 @pytest.mark.parametrize("seed", range(3 if THOROUGH else 1))
 async def test_nothing_acknowledged_is_lost_however_often_the_process_is_killed(tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)
-    witness = Witness()
+    writes = AcknowledgedWrites()
     for _ in range(3):
         with cluster_process(tmp_path) as process:
             await asyncio.to_thread(wait_until_ready, process)
             async with Client(load_kubeconfig(DataDir(tmp_path).kubeconfig), retries=False) as client:
-                await witness.check(client)
-                writers = [asyncio.create_task(witness.write(client, number)) for number in range(8)]
+                await writes.check(client)
+                writers = [asyncio.create_task(writes.write(client, number)) for number in range(8)]
                 await asyncio.sleep(chance.uniform(0, 0.4))  # the moment of the kill is what is tried out
                 process.kill()
                 await asyncio.gather(*writers)
     with cluster_process(tmp_path) as process:
         await asyncio.to_thread(wait_until_ready, process)
         async with Client(load_kubeconfig(DataDir(tmp_path).kubeconfig)) as client:
-            await witness.check(client)
+            await writes.check(client)
 
 
 async def test_a_start_that_is_killed_at_any_point_can_be_repeated(tmp_path: Path) -> None:

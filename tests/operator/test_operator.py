@@ -72,13 +72,13 @@ async def test_a_bad_job_is_shown_as_failed_and_does_not_delay_others(client: Cl
 
         await eventually(lambda: pods(client, real_namespace), lambda names: len(names) == 3)
         failed = await eventually(lambda: job(client, real_namespace, "bad"), lambda seen: "status" in seen)
-        told = await eventually(lambda: events(client, real_namespace, "bad"), bool)
+        found = await eventually(lambda: events(client, real_namespace, "bad"), bool)
 
     field = "spec.pytorchReplicaSpecs[Worker].template.spec.containers"
     (condition,) = (one for one in failed["status"]["conditions"] if one["type"] == "Failed")
     assert (condition["status"], condition["reason"]) == ("True", "PyTorchJobFailedValidation")
     assert field in condition["message"]
-    ((kind, reason, message),) = told
+    ((kind, reason, message),) = found
     assert (kind, reason) == ("Warning", "PyTorchJobFailedValidation")
     assert field in message
     assert await pods(client, real_namespace) == {"good-master-0", "good-worker-0", "good-worker-1"}
@@ -96,34 +96,34 @@ async def test_a_misspelt_field_in_a_template_fails_the_job_by_its_name(client: 
         )
         await eventually(
             lambda: events(client, real_namespace, "typo"),
-            lambda told: any(
+            lambda found: any(
                 (kind, reason) == ("Warning", "FailedCreatePod") and 'field "spec.containers[0].comand"' in message
-                for kind, reason, message in told
+                for kind, reason, message in found
             ),
         )
 
 
-class Cursed(PyTorch):
+class FailingFramework(PyTorch):
     """A framework with an error that shows in one job only."""
 
     def pod_shapes(self, job: Job, addresses: Addresses, settings: Settings) -> Callable[[Rank], PodShape]:
-        if job.name == "cursed":
+        if job.name == "failing":
             raise ZeroDivisionError
         return super().pod_shapes(job, addresses, settings)
 
 
-WITH_CURSED = {**FRAMEWORKS, "pytorch": Cursed()}
+WITH_FAILING_FRAMEWORK = {**FRAMEWORKS, "pytorch": FailingFramework()}
 
 
 async def test_unexpected_error_in_one_job_does_not_stop_others(
     client: Client, real_namespace: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with running_operator(client, namespace=real_namespace, frameworks=WITH_CURSED):
-        await submit(client, JobBuilder("cursed", namespace=real_namespace).master())
+    async with running_operator(client, namespace=real_namespace, frameworks=WITH_FAILING_FRAMEWORK):
+        await submit(client, JobBuilder("failing", namespace=real_namespace).master())
         await submit(client, JobBuilder("sane", namespace=real_namespace).master())
         await eventually(lambda: pods(client, real_namespace), lambda names: names == {"sane-master-0"})
         await eventually(lambda: tries(caplog), bool)
-    assert f"PyTorchJob/{real_namespace}/cursed: unexpected error" in caplog.text
+    assert f"PyTorchJob/{real_namespace}/failing: unexpected error" in caplog.text
 
 
 async def test_unexpected_error_is_one_event_however_often_it_is_retried(
@@ -131,11 +131,11 @@ async def test_unexpected_error_is_one_event_however_often_it_is_retried(
 ) -> None:
     async with (
         EventWrites(client.config) as observed,
-        running_operator(observed, namespace=real_namespace, frameworks=WITH_CURSED) as operator,
+        running_operator(observed, namespace=real_namespace, frameworks=WITH_FAILING_FRAMEWORK) as operator,
     ):
-        await submit(client, JobBuilder("cursed", namespace=real_namespace).master())
+        await submit(client, JobBuilder("failing", namespace=real_namespace).master())
         await eventually(lambda: tries(caplog), lambda count: count >= 5)
-        await eventually(lambda: events(client, real_namespace, "cursed"), bool)
+        await eventually(lambda: events(client, real_namespace, "failing"), bool)
         await settled(operator)
 
     (event,) = (body for method, body in observed.writes if method == "POST" and body["reason"] == "ReconcileError")
@@ -192,11 +192,11 @@ async def test_running_job_that_is_edited_to_be_invalid_is_cleaned_up_and_delete
         broken = builder.workers(1, pod=template(name="not-pytorch")).raw()
         await client.patch(PYTORCH.resource, "spoilt", {"spec": broken["spec"]}, namespace=real_namespace)
         await eventually(lambda: pods(client, real_namespace), lambda left: not left)
-        told = await eventually(
+        found = await eventually(
             lambda: events(client, real_namespace, "spoilt"),
             lambda seen: ("Normal", "SuccessfulDeletePod", "Deleted job: spoilt") in seen,
         )
-    assert any(reason == "PyTorchJobFailedValidation" for _, reason, _ in told)
+    assert any(reason == "PyTorchJobFailedValidation" for _, reason, _ in found)
 
 
 async def test_only_the_given_namespace_is_reconciled(client: Client, real_namespace: str) -> None:
@@ -221,11 +221,11 @@ async def test_name_conflict_is_reported_and_resolved(client: Client, real_names
     await client.create(PODS, foreign)
     async with running_operator(client, namespace=real_namespace):
         await submit(client, JobBuilder("late", namespace=real_namespace).master().workers(1))
-        told = await eventually(
+        found = await eventually(
             lambda: events(client, real_namespace, "late"),
             lambda seen: any(reason == "ErrResourceExists" for _, reason, _ in seen),
         )
-        assert any("late-worker-0" in message and "already exists" in message for _, _, message in told)
+        assert any("late-worker-0" in message and "already exists" in message for _, _, message in found)
 
         await client.delete(PODS, "late-worker-0", namespace=real_namespace, grace_period_seconds=0)
         await eventually(lambda: owned_pods(client, real_namespace), lambda names: "late-worker-0" in names)
@@ -234,16 +234,16 @@ async def test_name_conflict_is_reported_and_resolved(client: Client, real_names
 async def test_standing_warning_is_one_event_through_all_restarts(client: Client, real_namespace: str) -> None:
     wrong = JobBuilder("wrong", namespace=real_namespace).master().annotation("trainwright.dev/restart-scope", "galaxy")
 
-    async def told() -> list[str]:
+    async def warnings() -> list[str]:
         found = await client.list(EVENTS, namespace=real_namespace, field_selector="involvedObject.name=wrong")
         return [event["metadata"]["uid"] for event in found.items if event["reason"] == "InvalidAnnotation"]
 
     async with running_operator(client, namespace=real_namespace):
         await submit(client, wrong)
-        first = await eventually(told, bool)
+        first = await eventually(warnings, bool)
     async with running_operator(client, namespace=real_namespace) as operator:
         await settled(operator)
-    assert await told() == first
+    assert await warnings() == first
     assert len(first) == 1
 
 
@@ -379,7 +379,7 @@ async def test_operator_continues_after_a_kill(
 
 
 async def tries(caplog: pytest.LogCaptureFixture) -> int:
-    return caplog.text.count("/cursed: unexpected error")
+    return caplog.text.count("/failing: unexpected error")
 
 
 async def patiently(client: Client, builder: JobBuilder) -> None:
@@ -437,7 +437,7 @@ async def touched(operator: Operator) -> int:
 
 
 async def remembered(operator: Operator) -> set[ObjectKey]:
-    """The jobs that have a timer, or of which something was told."""
+    """The jobs that have a timer, or about which a standing event was recorded."""
     return {*operator._queue._timers, *operator._applier._standing._reported}
 
 

@@ -17,8 +17,8 @@ _USERS = users()
 
 
 @dataclass(frozen=True)
-class Ground:
-    """Where a test's pods run."""
+class PodRunner:
+    """Runs supervised pods as one user at one sandbox level."""
 
     user: User
     sandbox: Sandbox
@@ -45,17 +45,17 @@ def strongest() -> Callable[[User], Sandbox]:
 
 
 @pytest.fixture(params=_USERS, ids=lambda user: user.name)
-def overlay(request: pytest.FixtureRequest, strongest: Callable[[User], Sandbox]) -> Iterator[Ground]:
+def overlay(request: pytest.FixtureRequest, strongest: Callable[[User], Sandbox]) -> Iterator[PodRunner]:
     """For each user. Where overlay does not work the machine says why, and the test fails: it is not left out."""
     sandbox = strongest(request.param)
     assert sandbox.level == "overlay", f"overlay does not work here: {sandbox.reason}"
-    with _ground(request.param, sandbox) as found:
+    with _pod_runner(request.param, sandbox) as found:
         yield found
 
 
 @pytest.fixture(params=_USERS, ids=lambda user: user.name)
-def plain(request: pytest.FixtureRequest) -> Iterator[Ground]:
-    with _ground(request.param, Sandbox("plain")) as found:
+def plain(request: pytest.FixtureRequest) -> Iterator[PodRunner]:
+    with _pod_runner(request.param, Sandbox("plain")) as found:
         yield found
 
 
@@ -63,12 +63,12 @@ def plain(request: pytest.FixtureRequest) -> Iterator[Ground]:
     params=[(user, level) for user in _USERS for level in ("overlay", "plain")],
     ids=lambda param: f"{param[0].name}-{param[1]}",
 )
-def ground(request: pytest.FixtureRequest, strongest: Callable[[User], Sandbox]) -> Iterator[Ground]:
+def runner(request: pytest.FixtureRequest, strongest: Callable[[User], Sandbox]) -> Iterator[PodRunner]:
     """For each user at each level."""
     user, level = request.param
     sandbox = Sandbox("plain") if level == "plain" else strongest(user)
     assert sandbox.level == level, f"overlay does not work here: {sandbox.reason}"
-    with _ground(user, sandbox) as found:
+    with _pod_runner(user, sandbox) as found:
         yield found
 
 
@@ -80,11 +80,11 @@ async def node(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[
 
 
 @contextmanager
-def _ground(user: User, sandbox: Sandbox) -> Iterator[Ground]:
+def _pod_runner(user: User, sandbox: Sandbox) -> Iterator[PodRunner]:
     with TemporaryDirectory(prefix="trainwright-node-") as directory:  # pytest's own are closed to other users
         Path(directory).chmod(0o755)
         node, shared = Path(directory) / "node", Path(directory) / "shared"
         for path in (node, shared):
             path.mkdir()
             user.own(path)
-        yield Ground(user, sandbox, node, shared)
+        yield PodRunner(user, sandbox, node, shared)

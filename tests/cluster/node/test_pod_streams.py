@@ -59,10 +59,10 @@ async def run(
         session.close()
 
 
-async def test_command_has_the_environment_and_the_directory_of_its_container(ground: Any) -> None:
-    where = str(ground.shared)
+async def test_command_has_the_environment_and_the_directory_of_its_container(runner: Any) -> None:
+    where = str(runner.shared)
     mounts = [{"source": where, "target": where, "readOnly": False}]
-    with ground.run(container(SLEEP, env={"GREETING": "hello"}, cwd=where, mounts=mounts)) as pod:
+    with runner.run(container(SLEEP, env={"GREETING": "hello"}, cwd=where, mounts=mounts)) as pod:
         found = await run(pod, "sh", "-c", "echo $GREETING; pwd; echo problem >&2")
 
     assert found == (0, f"hello\n{where}\n".encode(), b"problem\n")
@@ -81,17 +81,17 @@ async def test_exit_code_of_a_command(plain: Any, script: str, code: int) -> Non
         assert await run(pod, "sh", "-c", script) == (code, b"", b"")
 
 
-async def test_stdin_reaches_the_command_until_it_is_closed(ground: Any) -> None:
+async def test_stdin_reaches_the_command_until_it_is_closed(runner: Any) -> None:
     data = os.urandom(300_000)
 
-    with ground.run(container(SLEEP)) as pod:
+    with runner.run(container(SLEEP)) as pod:
         found = await run(pod, "cat", stdin=data)
 
     assert found == (0, data, b"")
 
 
-async def test_command_that_does_not_exist(ground: Any) -> None:
-    with ground.run(container(SLEEP)) as pod:
+async def test_command_that_does_not_exist(runner: Any) -> None:
+    with runner.run(container(SLEEP)) as pod:
         with pytest.raises(StreamUnavailable, match=r'exec: "nosuch": executable file not found in \$PATH'):
             await run(pod, "nosuch")
         assert await run(pod, "true") == (0, b"", b"")
@@ -120,14 +120,14 @@ async def test_files_that_a_command_writes_are_the_container_s(overlay: Any) -> 
     assert not Path("/tmp/go").exists()
 
 
-async def test_terminal_echoes_resizes_and_sends_signals(ground: Any) -> None:
+async def test_terminal_echoes_resizes_and_sends_signals(runner: Any) -> None:
     script = (
         "trap 'echo interrupted; sleep 0.2; exit 3' INT; test -t 0 && echo terminal; stty size; "
         "while :; do sleep 0.05; done"
     )
     options = StreamOptions(command=("sh", "-c", script), stdin=True, stdout=True, tty=True)
     seen = b""
-    with ground.run(container(SLEEP)) as pod:
+    with runner.run(container(SLEEP)) as pod:
         session = await streams_of(pod).exec(POD, "main", options)
         session.resize(100, 33)
         (output,) = session.outputs
@@ -147,14 +147,14 @@ async def test_terminal_echoes_resizes_and_sends_signals(ground: Any) -> None:
     assert code == 3
 
 
-async def test_command_ends_with_its_container(ground: Any) -> None:
+async def test_command_ends_with_its_container(runner: Any) -> None:
     marker = f"{1000 + os.getpid()}.{time.monotonic_ns()}"
-    main = container("while ! [ -f go ]; do sleep 0.01; done", cwd=str(ground.shared))
-    main["mounts"] = [{"source": str(ground.shared), "target": str(ground.shared), "readOnly": False}]
-    with ground.run(main, container(SLEEP, name="other")) as pod:
+    main = container("while ! [ -f go ]; do sleep 0.01; done", cwd=str(runner.shared))
+    main["mounts"] = [{"source": str(runner.shared), "target": str(runner.shared), "readOnly": False}]
+    with runner.run(main, container(SLEEP, name="other")) as pod:
         running = asyncio.create_task(run(pod, "sh", "-c", f"sleep {marker} & wait"))
         await eventually(lambda: asyncio.to_thread(processes_with, marker), bool)
-        (ground.shared / "go").touch()
+        (runner.shared / "go").touch()
         code, _, _ = await running
 
         assert code == 137
@@ -162,10 +162,10 @@ async def test_command_ends_with_its_container(ground: Any) -> None:
         assert "running" in pod.container("other")["state"]
 
 
-async def test_command_is_among_the_processes_of_its_pod(ground: Any) -> None:
+async def test_command_is_among_the_processes_of_its_pod(runner: Any) -> None:
     """mpirun starts its processes so: stacks and resource usage must have them."""
     marker = f"{2000 + os.getpid()}.{time.monotonic_ns()}"
-    with ground.run(container(SLEEP), grace=0) as pod:
+    with runner.run(container(SLEEP), grace=0) as pod:
         running = asyncio.create_task(run(pod, "sh", "-c", f"sleep {marker} & wait"))
         await eventually(lambda: asyncio.to_thread(processes_with, marker), bool)
         [main] = running_containers(pod.directory)
@@ -181,8 +181,8 @@ async def test_command_is_among_the_processes_of_its_pod(ground: Any) -> None:
     assert [one.command for one in without] == [("sleep", "600")]
 
 
-async def test_command_ends_with_its_pod(ground: Any) -> None:
-    with ground.run(container(SLEEP), grace=0) as pod:
+async def test_command_ends_with_its_pod(runner: Any) -> None:
+    with runner.run(container(SLEEP), grace=0) as pod:
         running = asyncio.create_task(run(pod, "sleep", "600"))
         await eventually(lambda: asyncio.to_thread(pod.container), lambda found: "running" in found["state"])
         await run(pod, "true")  # the first one runs now
@@ -207,8 +207,8 @@ async def test_session_needs_a_running_container(plain: Any) -> None:
             await streams.attach(POD, "main", StreamOptions(stdout=True))
 
 
-async def test_prepared_command_runs_when_its_client_says_so_and_without_the_agent(ground: Any) -> None:
-    with ground.run(container(SLEEP)) as pod:
+async def test_prepared_command_runs_when_its_client_says_so_and_without_the_agent(runner: Any) -> None:
+    with runner.run(container(SLEEP)) as pod:
         prepared = await streams_of(pod).prepare_exec(POD, "main", ["sh", "-c", "echo out; echo bad >&2; exit 3"])
         session, stdout, stderr = (os.dup(descriptor) for descriptor in prepared.descriptors)
         prepared.close()  # as if the agent was killed
@@ -222,10 +222,10 @@ async def test_prepared_command_runs_when_its_client_says_so_and_without_the_age
             os.close(descriptor)
 
 
-async def test_prepared_command_whose_client_has_gone_never_runs(ground: Any) -> None:
-    where = str(ground.shared)
+async def test_prepared_command_whose_client_has_gone_never_runs(runner: Any) -> None:
+    where = str(runner.shared)
     mounts = [{"source": where, "target": where, "readOnly": False}]
-    with ground.run(container(SLEEP, cwd=where, mounts=mounts)) as pod:
+    with runner.run(container(SLEEP, cwd=where, mounts=mounts)) as pod:
         streams = streams_of(pod)
         for _ in range(100):  # more than there may be at the same time
             (await streams.prepare_exec(POD, "main", ["touch", "started"])).close()
@@ -260,9 +260,9 @@ async def test_processes_of_a_pod_cannot_open_sessions(overlay: Any) -> None:
     assert b'"run": 0' in answer
 
 
-async def test_attached_session_gets_what_the_container_prints(ground: Any) -> None:
+async def test_attached_session_gets_what_the_container_prints(runner: Any) -> None:
     script = "echo before; while read line; do echo got $line; printf 'no end'; echo bad >&2; done; echo last"
-    with ground.run(container(script, stdin=True, stdinOnce=True)) as pod:
+    with runner.run(container(script, stdin=True, stdinOnce=True)) as pod:
         session = await streams_of(pod).attach(POD, "main", StreamOptions(stdin=True, stdout=True, stderr=True))
         reading = asyncio.create_task(collect(session))
         async with asyncio.timeout(60):
@@ -289,9 +289,9 @@ async def test_stdin_stays_open_for_the_next_session_without_stdin_once(plain: A
     assert pod.output() == ["one", "two"]
 
 
-async def test_container_with_a_terminal(ground: Any) -> None:
+async def test_container_with_a_terminal(runner: Any) -> None:
     script = "test -t 0 && test -t 1 && echo $TERM; read answer; echo answer $answer"
-    with ground.run(container(script, stdin=True, tty=True)) as pod:
+    with runner.run(container(script, stdin=True, tty=True)) as pod:
         session = await streams_of(pod).attach(POD, "main", StreamOptions(stdin=True, stdout=True, tty=True))
         reading = asyncio.create_task(collect(session))
         async with asyncio.timeout(60):

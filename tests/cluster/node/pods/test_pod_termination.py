@@ -18,11 +18,11 @@ def started(pod: SupervisedPod) -> bool:
     return pod.output() == ["started"]
 
 
-def test_a_pod_that_ends_after_sigterm_is_not_killed(ground: Any) -> None:
+def test_a_pod_that_ends_after_sigterm_is_not_killed(runner: Any) -> None:
     script = "trap 'echo saved; exit 0' TERM; echo started; while :; do sleep 0.01; done"
-    with ground.run(container(script), grace=20) as pod:
+    with runner.run(container(script), grace=20) as pod:
         pod.until(started)
-        stopping = StoppingPods(ground.node)
+        stopping = StoppingPods(runner.node)
         stopping.stop()
         assert (stopping.total, stopping.left) == (1, 1)
         assert 18 < stopping.seconds <= 20
@@ -31,10 +31,10 @@ def test_a_pod_that_ends_after_sigterm_is_not_killed(ground: Any) -> None:
     assert pod.output() == ["started", "saved"]
 
 
-def test_a_pod_that_ignores_sigterm_is_killed_after_its_grace_period(ground: Any) -> None:
-    with ground.run(container("trap '' TERM; echo started; while :; do sleep 0.01; done"), grace=1) as pod:
+def test_a_pod_that_ignores_sigterm_is_killed_after_its_grace_period(runner: Any) -> None:
+    with runner.run(container("trap '' TERM; echo started; while :; do sleep 0.01; done"), grace=1) as pod:
         pod.until(started)
-        stopping, before = StoppingPods(ground.node), time.monotonic()
+        stopping, before = StoppingPods(runner.node), time.monotonic()
         stopping.stop()
         assert not stopping.wait(0.05)
         assert stopping.left == 1
@@ -43,24 +43,24 @@ def test_a_pod_that_ignores_sigterm_is_killed_after_its_grace_period(ground: Any
         assert stopping.kill() == 0
 
 
-def test_pods_can_be_killed_at_once(ground: Any) -> None:
-    with ground.run(container("trap '' TERM; echo started; while :; do sleep 0.01; done")) as pod:
+def test_pods_can_be_killed_at_once(runner: Any) -> None:
+    with runner.run(container("trap '' TERM; echo started; while :; do sleep 0.01; done")) as pod:
         pod.until(started)
-        (ground.node / "agent.sock").touch()  # its agent was killed too
-        (ground.node / "api").mkdir()
-        (ground.node / "api" / "api.sock").touch()
-        stopping = StoppingPods(ground.node)
+        (runner.node / "agent.sock").touch()  # its agent was killed too
+        (runner.node / "api").mkdir()
+        (runner.node / "api" / "api.sock").touch()
+        stopping = StoppingPods(runner.node)
         stopping.stop()
         assert stopping.kill() == 1
         assert stopping.left == 0
-        assert StoppingPods(ground.node).total == 0
-        assert not list(ground.node.rglob("*.sock"))
+        assert StoppingPods(runner.node).total == 0
+        assert not list(runner.node.rglob("*.sock"))
 
 
-def test_without_running_pods_there_is_nothing_to_wait_for(ground: Any) -> None:
-    with ground.run(container("true")) as pod:
+def test_without_running_pods_there_is_nothing_to_wait_for(runner: Any) -> None:
+    with runner.run(container("true")) as pod:
         pod.wait()
-    stopping = StoppingPods(ground.node)
+    stopping = StoppingPods(runner.node)
     stopping.stop()
     assert stopping.total == 0
     assert stopping.wait(10)

@@ -40,13 +40,13 @@ def terminated(pod: SupervisedPod, name: str = "main") -> dict[str, Any]:
     return ended
 
 
-def test_a_container_that_succeeds_completes_the_pod(ground: Any) -> None:
-    with ground.run(container("echo out; echo err >&2; printf 'no end'")) as pod:
+def test_a_container_that_succeeds_completes_the_pod(runner: Any) -> None:
+    with runner.run(container("echo out; echo err >&2; printf 'no end'")) as pod:
         state = pod.wait()
     ended = terminated(pod)
     assert (ended["exitCode"], ended["reason"]) == (0, "Completed")
     assert ended["startedAt"] <= ended["finishedAt"]
-    assert state["sandbox"] == ground.sandbox.level
+    assert state["sandbox"] == runner.sandbox.level
     lines = (pod.directory / "logs/main/0.log").read_text().splitlines()
     assert sorted(line.split(" ", 1)[1] for line in lines) == ["stderr F err", "stdout F out", "stdout P no end"]
     assert all(len(line.split(" ")[0]) == len("2026-11-15T04:05:06.123456789Z") for line in lines)
@@ -54,35 +54,35 @@ def test_a_container_that_succeeds_completes_the_pod(ground: Any) -> None:
 
 @pytest.mark.parametrize(("script", "code", "number"), [("exit 7", 7, None), ("kill -9 $$", 137, signal.SIGKILL)])
 def test_exit_code_and_signal_of_a_container_are_recorded(
-    ground: Any, script: str, code: int, number: int | None
+    runner: Any, script: str, code: int, number: int | None
 ) -> None:
-    with ground.run(container(script)) as pod:
+    with runner.run(container(script)) as pod:
         pod.wait()
     ended = terminated(pod)
     assert (ended["exitCode"], ended.get("signal"), ended["reason"]) == (code, number, "Error")
 
 
-def test_a_missing_program_is_named(ground: Any) -> None:
-    with ground.run({**container(""), "argv": ["no-such-program"]}) as pod:
+def test_a_missing_program_is_named(runner: Any) -> None:
+    with runner.run({**container(""), "argv": ["no-such-program"]}) as pod:
         pod.wait()
     ended = terminated(pod)
     assert (ended["exitCode"], ended["reason"]) == (128, "StartError")
     assert ended["message"] == 'exec: "no-such-program": executable file not found in $PATH'
 
 
-def test_an_argument_with_a_zero_byte_is_a_start_error(ground: Any) -> None:
-    with ground.run({**container(""), "argv": ["echo", "a\0b"]}) as pod:
+def test_an_argument_with_a_zero_byte_is_a_start_error(runner: Any) -> None:
+    with runner.run({**container(""), "argv": ["echo", "a\0b"]}) as pod:
         pod.wait()
     ended = terminated(pod)
     assert (ended["exitCode"], ended["reason"], ended["message"]) == (128, "StartError", "embedded null byte")
 
 
-def test_a_notification_that_a_busy_agent_refused_is_repeated(ground: Any) -> None:
+def test_a_notification_that_a_busy_agent_refused_is_repeated(runner: Any) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as agent:
-        agent.bind(str(ground.node / "agent.sock"))
-        (ground.node / "agent.sock").chmod(0o777)
-        fill(ground.node / "agent.sock")
-        with ground.run(container("sleep 60")) as pod:
+        agent.bind(str(runner.node / "agent.sock"))
+        (runner.node / "agent.sock").chmod(0o777)
+        fill(runner.node / "agent.sock")
+        with runner.run(container("sleep 60")) as pod:
             pod.until(lambda pod: "running" in pod.container()["state"])
             words: list[bytes] = []
 
@@ -102,37 +102,37 @@ def fill(path: Path) -> None:
             others.sendto(b"others", str(path))
 
 
-def test_only_the_given_environment_reaches_the_program(ground: Any) -> None:
-    with ground.run(container("env", env={"A": "1"})) as pod:
+def test_only_the_given_environment_reaches_the_program(runner: Any) -> None:
+    with runner.run(container("env", env={"A": "1"})) as pod:
         pod.wait()
     names = {line.partition("=")[0] for line in pod.output()}
     assert names - {"PWD", "SHLVL", "_", "OLDPWD"} == {"PATH", "A"}
 
 
-def test_init_containers_run_one_after_the_other_before_the_rest(ground: Any) -> None:
-    order = ground.shared / "order"
+def test_init_containers_run_one_after_the_other_before_the_rest(runner: Any) -> None:
+    order = runner.shared / "order"
     inits = [container(f"sleep 0.05; echo {name} >> {order}", name=name) for name in ("first", "second")]
-    mounts = [{"source": str(ground.shared), "target": str(ground.shared), "readOnly": False}]
+    mounts = [{"source": str(runner.shared), "target": str(runner.shared), "readOnly": False}]
     for one in inits:
         one["mounts"] = mounts
-    with ground.run(container(f"echo main >> {order}", mounts=mounts), initContainers=inits) as pod:
+    with runner.run(container(f"echo main >> {order}", mounts=mounts), initContainers=inits) as pod:
         pod.wait()
     assert order.read_text().split() == ["first", "second", "main"]
 
 
-def test_a_failing_init_container_ends_a_pod_that_is_never_restarted(ground: Any) -> None:
-    with ground.run(container("echo never"), initContainers=[container("exit 3", name="init")]) as pod:
+def test_a_failing_init_container_ends_a_pod_that_is_never_restarted(runner: Any) -> None:
+    with runner.run(container("echo never"), initContainers=[container("exit 3", name="init")]) as pod:
         pod.wait()
     assert terminated(pod, "init")["exitCode"] == 3
     assert pod.container()["state"] == {"waiting": {"reason": "PodInitializing"}}
     assert pod.output() == []
 
 
-def test_on_failure_restarts_until_success(ground: Any) -> None:
-    counter = ground.shared / "count"
-    mounts = [{"source": str(ground.shared), "target": str(ground.shared), "readOnly": False}]
+def test_on_failure_restarts_until_success(runner: Any) -> None:
+    counter = runner.shared / "count"
+    mounts = [{"source": str(runner.shared), "target": str(runner.shared), "readOnly": False}]
     script = f"echo x >> {counter}; test $(wc -l < {counter}) -ge 3 || exit 5"
-    with ground.run(container(script, mounts=mounts), restartPolicy="OnFailure") as pod:
+    with runner.run(container(script, mounts=mounts), restartPolicy="OnFailure") as pod:
         pod.wait()
     record = pod.container()
     assert record["restarts"] == 2
@@ -142,11 +142,11 @@ def test_on_failure_restarts_until_success(ground: Any) -> None:
     assert sorted(path.name for path in (pod.directory / "logs/main").iterdir()) == ["0.log", "1.log", "2.log"]
 
 
-def test_a_log_keeps_its_end_in_a_few_files(ground: Any) -> None:
-    counter = ground.shared / "count"
-    mounts = [{"source": str(ground.shared), "target": str(ground.shared), "readOnly": False}]
+def test_a_log_keeps_its_end_in_a_few_files(runner: Any) -> None:
+    counter = runner.shared / "count"
+    mounts = [{"source": str(runner.shared), "target": str(runner.shared), "readOnly": False}]
     script = f"seq 1 5000; echo x >> {counter}; test $(wc -l < {counter}) -ge 3 || exit 5"
-    with ground.run(container(script, mounts=mounts), restartPolicy="OnFailure", logLimit=10_000) as pod:
+    with runner.run(container(script, mounts=mounts), restartPolicy="OnFailure", logLimit=10_000) as pod:
         pod.wait()
     files = list((pod.directory / "logs/main").iterdir())
     names = [f"{run}.log{suffix}" for run in range(3) for suffix in ("", ".1", ".2", ".3", ".4", ".dropped")]
@@ -157,22 +157,22 @@ def test_a_log_keeps_its_end_in_a_few_files(ground: Any) -> None:
     assert numbers == list(range(numbers[0], 5001))
 
 
-def test_a_progress_bar_is_in_the_log_while_it_runs(ground: Any) -> None:
+def test_a_progress_bar_is_in_the_log_while_it_runs(runner: Any) -> None:
     script = "printf '\\r 10%%' >&2; read -r _ < fifo; printf '\\r100%%\\n' >&2"
-    mounts = [{"source": str(ground.shared), "target": str(ground.shared), "readOnly": False}]
-    os.mkfifo(ground.shared / "fifo")
-    ground.user.own(ground.shared / "fifo")
-    with ground.run(container(script, mounts=mounts, cwd=str(ground.shared))) as pod:
+    mounts = [{"source": str(runner.shared), "target": str(runner.shared), "readOnly": False}]
+    os.mkfifo(runner.shared / "fifo")
+    runner.user.own(runner.shared / "fifo")
+    with runner.run(container(script, mounts=mounts, cwd=str(runner.shared))) as pod:
         path = pod.directory / "logs/main/0.log"
         pod.until(lambda _: path.exists() and path.read_bytes().endswith(b" stderr P \r 10%\n"))
-        (ground.shared / "fifo").write_text("go on\n")
+        (runner.shared / "fifo").write_text("go on\n")
         pod.wait()
     assert path.read_bytes().endswith(b" stderr F \r100%\n")
 
 
-def test_a_container_that_fails_again_and_again_waits_in_back_off(ground: Any) -> None:
+def test_a_container_that_fails_again_and_again_waits_in_back_off(runner: Any) -> None:
     backoff = {"initial": 300.0, "limit": 300.0, "reset": 600.0}
-    with ground.run(container("exit 1"), restartPolicy="Always", backoff=backoff) as pod:
+    with runner.run(container("exit 1"), restartPolicy="Always", backoff=backoff) as pod:
         pod.until(lambda pod: "waiting" in (pod.state["containers"] or [{"state": {}}])[0]["state"])
         record = pod.container()
         assert record["restarts"] == 1  # the first restart comes at once
@@ -186,9 +186,9 @@ def test_a_container_that_fails_again_and_again_waits_in_back_off(ground: Any) -
     assert terminated(pod)["exitCode"] == 1
 
 
-def test_stopping_forwards_the_signal_and_waits_for_the_program(ground: Any) -> None:
+def test_stopping_forwards_the_signal_and_waits_for_the_program(runner: Any) -> None:
     script = "trap 'echo saved; exit 4' TERM; echo ready; while :; do sleep 0.01; done"
-    with ground.run(container(script)) as pod:
+    with runner.run(container(script)) as pod:
         pod.until(lambda pod: "ready" in pod.output())
         pod.stop()
         pod.wait()
@@ -196,8 +196,8 @@ def test_stopping_forwards_the_signal_and_waits_for_the_program(ground: Any) -> 
     assert pod.output() == ["ready", "saved"]
 
 
-def test_a_program_that_ignores_the_signal_is_killed_after_the_grace_period(ground: Any) -> None:
-    with ground.run(container("trap '' TERM; echo ready; while :; do sleep 0.01; done"), grace=0.2) as pod:
+def test_a_program_that_ignores_the_signal_is_killed_after_the_grace_period(runner: Any) -> None:
+    with runner.run(container("trap '' TERM; echo ready; while :; do sleep 0.01; done"), grace=0.2) as pod:
         pod.until(lambda pod: "ready" in pod.output())
         started = time.monotonic()
         pod.stop()
@@ -207,8 +207,8 @@ def test_a_program_that_ignores_the_signal_is_killed_after_the_grace_period(grou
     assert terminated(pod)["reason"] == "Error"
 
 
-def test_a_second_stop_can_shorten_the_grace_period(ground: Any) -> None:
-    with ground.run(container("trap '' TERM; echo ready; while :; do sleep 0.01; done"), grace=600) as pod:
+def test_a_second_stop_can_shorten_the_grace_period(runner: Any) -> None:
+    with runner.run(container("trap '' TERM; echo ready; while :; do sleep 0.01; done"), grace=600) as pod:
         pod.until(lambda pod: "ready" in pod.output())
         pod.stop()
         write_json(str(pod.directory / "stop.json"), {"grace": 0})
@@ -217,18 +217,18 @@ def test_a_second_stop_can_shorten_the_grace_period(ground: Any) -> None:
     assert terminated(pod)["exitCode"] == 137
 
 
-def test_a_pod_that_is_stopped_before_its_start_never_starts(ground: Any) -> None:
-    with ground.run(container("echo never; exec sleep 600"), files={"stop.json": {"grace": 0}}) as pod:
+def test_a_pod_that_is_stopped_before_its_start_never_starts(runner: Any) -> None:
+    with runner.run(container("echo never; exec sleep 600"), files={"stop.json": {"grace": 0}}) as pod:
         pod.wait()
     assert terminated(pod)["exitCode"] == 137
     assert pod.output() == []
 
 
 @pytest.mark.parametrize("code", [0, 1])
-def test_a_pod_that_is_shut_down_with_the_cluster_starts_again_by_its_policy(ground: Any, code: int) -> None:
+def test_a_pod_that_is_shut_down_with_the_cluster_starts_again_by_its_policy(runner: Any, code: int) -> None:
     saves = f"trap 'echo saved; exit {code}' TERM; echo started; while :; do sleep 0.01; done"
     subject = container(f'test -e /proc/self && [ "$AGAIN" ] && exit 0; {saves}')
-    with ground.run(subject, restartPolicy="OnFailure") as pod:
+    with runner.run(subject, restartPolicy="OnFailure") as pod:
         pod.until(lambda pod: pod.output() == ["started"])
         supervisor = PodDirectory(pod.directory).find_supervisor()
         assert supervisor is not None
@@ -243,85 +243,85 @@ def test_a_pod_that_is_shut_down_with_the_cluster_starts_again_by_its_policy(gro
     assert ended["message"] == f"The cluster was stopped; the program ended with exit code {code}"
     config = read_json(str(pod.directory / "pod.json"))
     config["containers"][0]["env"]["AGAIN"] = "1"
-    with supervised_again(ground.user, pod.directory, config) as pod:
+    with supervised_again(runner.user, pod.directory, config) as pod:
         pod.wait()
     assert terminated(pod)["exitCode"] == 0
     assert [run["exitCode"] for run in pod.container()["runs"]] == [137, 0]
     assert (pod.container()["restarts"], pod.container()["disruptions"]) == (1, 1)
 
 
-def test_a_program_that_fails_when_a_shutdown_has_been_requested_is_stopped_with_the_cluster(ground: Any) -> None:
+def test_a_program_that_fails_when_a_shutdown_has_been_requested_is_stopped_with_the_cluster(runner: Any) -> None:
     """Its peer got the signal a moment earlier."""
-    mounts = [{"source": str(ground.shared), "target": str(ground.shared), "readOnly": False}]
-    script = f"while test ! -e {ground.shared}/lost; do sleep 0.01; done; exit 1"
-    with ground.run(container(script, mounts=mounts), restartPolicy="OnFailure") as pod:
+    mounts = [{"source": str(runner.shared), "target": str(runner.shared), "readOnly": False}]
+    script = f"while test ! -e {runner.shared}/lost; do sleep 0.01; done; exit 1"
+    with runner.run(container(script, mounts=mounts), restartPolicy="OnFailure") as pod:
         pod.until(lambda pod: "running" in pod.container()["state"])
         PodDirectory(pod.directory).request_shutdown()
-        (ground.shared / "lost").touch()
+        (runner.shared / "lost").touch()
         assert pod.process.wait(timeout=10) == 0
     assert pod.container()["disrupted"]
     assert not pod.state["finished"]
 
 
-def test_the_shutdown_of_an_earlier_supervisor_does_not_stop_the_pod(ground: Any) -> None:
+def test_the_shutdown_of_an_earlier_supervisor_does_not_stop_the_pod(runner: Any) -> None:
     earlier = {"stop.json": {"grace": 1, "shutdown": {"pid": 1, "startTicks": 1, "bootId": "earlier"}}}
-    with ground.run(container("echo ran"), files=earlier) as pod:
+    with runner.run(container("echo ran"), files=earlier) as pod:
         pod.wait()
     assert pod.output() == ["ran"]
 
 
-def test_orphans_are_reaped_and_end_with_the_container(ground: Any, marker: str) -> None:
-    mounts = [{"source": str(ground.shared), "target": str(ground.shared), "readOnly": False}]
-    wait = f"while test ! -e {ground.shared}/flag; do sleep 0.01; done"
+def test_orphans_are_reaped_and_end_with_the_container(runner: Any, marker: str) -> None:
+    mounts = [{"source": str(runner.shared), "target": str(runner.shared), "readOnly": False}]
+    wait = f"while test ! -e {runner.shared}/flag; do sleep 0.01; done"
     script = f"(sleep {marker} &); (setsid sleep {marker} &); (true &); {wait}; echo done"
-    with ground.run(container(script, mounts=mounts)) as pod:
+    with runner.run(container(script, mounts=mounts)) as pod:
         pod.until(lambda pod: len(processes_with(marker)) >= 2)
-        (ground.shared / "flag").touch()
+        (runner.shared / "flag").touch()
         pod.wait()
     until_gone(marker)
     assert pod.output() == ["done"]
 
 
-def test_processes_of_an_ended_container_are_killed_while_another_runs(ground: Any, marker: str) -> None:
-    mounts = [{"source": str(ground.shared), "target": str(ground.shared), "readOnly": False}]
-    script = f"(sleep {marker} &); while test ! -e {ground.shared}/flag; do sleep 0.01; done"
+def test_processes_of_an_ended_container_are_killed_while_another_runs(runner: Any, marker: str) -> None:
+    mounts = [{"source": str(runner.shared), "target": str(runner.shared), "readOnly": False}]
+    script = f"(sleep {marker} &); while test ! -e {runner.shared}/flag; do sleep 0.01; done"
     short = container(script, name="short", mounts=mounts)
-    with ground.run(short, container("trap 'exit 0' TERM; while :; do sleep 0.01; done", name="long")) as pod:
+    with runner.run(short, container("trap 'exit 0' TERM; while :; do sleep 0.01; done", name="long")) as pod:
         pod.until(lambda pod: processes_with(marker) and "running" in pod.container("long")["state"])
-        (ground.shared / "flag").touch()
+        (runner.shared / "flag").touch()
         pod.until(lambda pod: "terminated" in pod.container("short")["state"])
         until_gone(marker)
         assert "running" in pod.container("long")["state"]
 
 
-def test_a_pod_dies_with_its_supervisor(ground: Any, marker: str) -> None:
-    with ground.run(container(f"exec sleep {marker}")) as pod:
+def test_a_pod_dies_with_its_supervisor(runner: Any, marker: str) -> None:
+    with runner.run(container(f"exec sleep {marker}")) as pod:
         pod.until(lambda pod: processes_with(marker) and pod.state["containers"])
         pod.kill()
         until_gone(marker)
 
 
-def test_a_pod_ends_when_its_directory_is_removed(ground: Any, marker: str) -> None:
-    script = f"sleep {marker} & while test ! -e {ground.shared}/flag; do sleep 0.01; done"
-    mounts = [{"source": str(ground.shared), "target": str(ground.shared), "readOnly": False}]
-    with ground.run(container(script, mounts=mounts), container("exec sleep 600", name="other")) as pod:
+def test_a_pod_ends_when_its_directory_is_removed(runner: Any, marker: str) -> None:
+    script = f"sleep {marker} & while test ! -e {runner.shared}/flag; do sleep 0.01; done"
+    mounts = [{"source": str(runner.shared), "target": str(runner.shared), "readOnly": False}]
+    with runner.run(container(script, mounts=mounts), container("exec sleep 600", name="other")) as pod:
         pod.until(lambda pod: processes_with(marker) and pod.state["containers"])
-        pod.directory.rename(ground.shared / "moved")
-        (ground.shared / "flag").touch()
+        pod.directory.rename(runner.shared / "moved")
+        (runner.shared / "flag").touch()
         assert pod.process.wait(10) is not None
         until_gone(marker)
 
 
-def test_a_pod_whose_supervisor_was_killed_is_restarted_by_its_policy(ground: Any, marker: str) -> None:
-    with ground.run(container(f"exec sleep {marker}"), restartPolicy="OnFailure") as pod:
+def test_a_pod_whose_supervisor_was_killed_is_restarted_by_its_policy(runner: Any, marker: str) -> None:
+    with runner.run(container(f"exec sleep {marker}"), restartPolicy="OnFailure") as pod:
         pod.until(lambda pod: pod.state["containers"])
         pod.kill()
         until_gone(marker)
     lost = container_status.without_supervisor(pod.state, "OnFailure", container_status.timestamp(time.time_ns()))
     assert not lost["finished"]
     write_json(str(pod.directory / "state.json"), lost)
-    ground.user.own(pod.directory / "state.json")
-    with supervised_again(ground.user, pod.directory) as again:
+    runner.user.own(pod.directory / "state.json")
+    with supervised_again(runner.user, pod.directory) as again:
         again.until(lambda pod: "running" in pod.container()["state"])
         record = again.container()
     assert record["restarts"] == 1
@@ -329,21 +329,21 @@ def test_a_pod_whose_supervisor_was_killed_is_restarted_by_its_policy(ground: An
     assert record["last"]["terminated"]["exitCode"] == 137
 
 
-def test_one_pod_has_one_supervisor(ground: Any) -> None:
-    with ground.run(container("exec sleep 600")) as pod:
+def test_one_pod_has_one_supervisor(runner: Any) -> None:
+    with runner.run(container("exec sleep 600")) as pod:
         pod.until(lambda pod: pod.state["containers"])
-        with supervised_again(ground.user, pod.directory) as second:
+        with supervised_again(runner.user, pod.directory) as second:
             assert second.process.wait(10) == EXIT_ALREADY_SUPERVISED
         assert "running" in pod.container()["state"]
 
 
-def test_a_port_in_use_at_a_restart_fails_the_pod(ground: Any) -> None:
+def test_a_port_in_use_at_a_restart_fails_the_pod(runner: Any) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free_for_now:
         port = free_for_now.getsockname()[1]
-    gate = ground.shared / "gate"
-    mounts = [{"source": str(ground.shared), "target": str(ground.shared), "readOnly": False}]
+    gate = runner.shared / "gate"
+    mounts = [{"source": str(runner.shared), "target": str(runner.shared), "readOnly": False}]
     program = container(f"until [ -e {gate} ]; do sleep 0.01; done; exit 1", mounts=mounts)
-    with ground.run(program, listenPorts=[port], restartPolicy="OnFailure") as pod:
+    with runner.run(program, listenPorts=[port], restartPolicy="OnFailure") as pod:
         pod.until(lambda pod: "running" in pod.container()["state"])
         with socket.create_server(("127.0.0.1", port)):
             gate.touch()
@@ -351,51 +351,51 @@ def test_a_port_in_use_at_a_restart_fails_the_pod(ground: Any) -> None:
     assert state["reason"] == "PortTaken"
 
 
-def test_a_port_in_use_fails_the_pod_before_its_program_runs(ground: Any) -> None:
+def test_a_port_in_use_fails_the_pod_before_its_program_runs(runner: Any) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         init = container("echo init", name="init")
-        with ground.run(container("echo never"), listenPorts=[port], initContainers=[init]) as pod:
+        with runner.run(container("echo never"), listenPorts=[port], initContainers=[init]) as pod:
             state = pod.wait()
     assert state["reason"] == "PortTaken"
     assert state["message"].startswith(f"port {port} is taken by ")
-    if ground.user.name == "root":
+    if runner.user.name == "root":
         assert f"process {os.getpid()} " in state["message"]
     assert pod.output("init") == ["init"]
     assert pod.output() == []
 
 
-def test_a_port_belongs_to_a_pod_before_its_program_listens(ground: Any) -> None:
+def test_a_port_belongs_to_a_pod_before_its_program_listens(runner: Any) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
     reservation = reserve_port(port)  # as a pod of another cluster has it
     assert reservation is not None
-    with reservation, ground.run(container("echo never"), listenPorts=[port]) as pod:
+    with reservation, runner.run(container("echo never"), listenPorts=[port]) as pod:
         state = pod.wait()
     assert (state["reason"], state["message"]) == ("PortTaken", f"port {port} is taken by another pod on this machine")
 
 
-def test_a_pod_with_a_free_port_starts(ground: Any) -> None:
+def test_a_pod_with_a_free_port_starts(runner: Any) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
-    with ground.run(container("echo ran"), listenPorts=[port]) as pod:
+    with runner.run(container("echo ran"), listenPorts=[port]) as pod:
         assert pod.wait()["reason"] == ""
 
 
-def test_the_agent_is_notified_of_every_change(ground: Any) -> None:
+def test_the_agent_is_notified_of_every_change(runner: Any) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as agent:
-        agent.bind(str(ground.node / "agent.sock"))
-        ground.user.own(ground.node / "agent.sock")
+        agent.bind(str(runner.node / "agent.sock"))
+        runner.user.own(runner.node / "agent.sock")
         agent.settimeout(10)
-        with ground.run(container("sleep 0.05")) as pod:
+        with runner.run(container("sleep 0.05")) as pod:
             assert agent.recv(100) == b"uid"
             assert "running" in pod.container()["state"] or pod.state["finished"]
             assert agent.recv(100) == b"uid"
             pod.wait()
 
 
-def test_a_supervisor_is_small(ground: Any) -> None:
-    with ground.run(container("exec sleep 600")) as pod:
+def test_a_supervisor_is_small(runner: Any) -> None:
+    with runner.run(container("exec sleep 600")) as pod:
         pod.until(lambda pod: pod.state["containers"])
         pid = read_json(str(pod.directory / "supervisor.json"))["pid"]
         modules = Path(f"/proc/{pid}/maps").read_text()

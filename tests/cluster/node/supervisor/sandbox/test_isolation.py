@@ -21,8 +21,8 @@ def volume(path: Path, target: str, *, sub_path: str = "", host_path: bool = Fal
     return {"source": source, "volume": str(path), "target": target, "readOnly": False, "hostPath": host_path}
 
 
-def output(ground: Any, script: str, **fields: Any) -> str:
-    with ground.run(container(script, security=RESTRICTED, **fields.pop("fields", {})), **fields) as pod:
+def output(runner: Any, script: str, **fields: Any) -> str:
+    with runner.run(container(script, security=RESTRICTED, **fields.pop("fields", {})), **fields) as pod:
         pod.wait()
     return "\n".join(pod.output())
 
@@ -155,15 +155,15 @@ def test_a_program_runs_as_the_given_user_and_groups(overlay: Any) -> None:
     assert pod.output() == ["4711", "4712", "4712 4713", "CapEff:\t0000000000000000"]
 
 
-def output_of(ground: Any, script: str) -> list[str]:
-    _reset(ground)
-    return output(ground, script).splitlines()
+def output_of(runner: Any, script: str) -> list[str]:
+    _reset(runner)
+    return output(runner, script).splitlines()
 
 
-def _reset(ground: Any) -> None:
-    """For another pod on the same ground."""
-    pods = ground.node / "pods"
-    pods.rename(ground.node / f"pods-{len(list(ground.node.iterdir()))}")
+def _reset(runner: Any) -> None:
+    """For another pod on the same runner."""
+    pods = runner.node / "pods"
+    pods.rename(runner.node / f"pods-{len(list(runner.node.iterdir()))}")
 
 
 def test_the_pods_of_an_earlier_version_start_too(overlay: Any) -> None:

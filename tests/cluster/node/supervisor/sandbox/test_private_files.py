@@ -37,8 +37,8 @@ def layered(overlay: Any) -> Iterator[Path]:
 
 def test_files_in_the_directory_that_contains_the_data_directory_are_found(overlay: Any, layered: Path) -> None:
     """The kernel refuses a layer on the disk there, so it is in memory until the container ends."""
-    ground = replace(overlay, node=layered / "node")
-    with ground.run(container(f"echo weights > {layered}/model.pt")) as pod:
+    runner = replace(overlay, node=layered / "node")
+    with runner.run(container(f"echo weights > {layered}/model.pt")) as pod:
         pod.wait()
         assert found(pod) == {f"{layered}/model.pt": (8, "weights\n")}
     assert not (layered / "model.pt").exists()
