@@ -29,11 +29,10 @@ asyncio.set_event_loop(None)
 # A shell that starts the tests in the background makes them and their children ignore SIGINT, which some tests send.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# A seeded sample runs with every change; `make test-all` explores further.
-settings.register_profile("sample", max_examples=50, derandomize=True, deadline=None, print_blob=True)
-settings.register_profile(
-    "all", max_examples=2000, deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
-)
+# A seeded sample runs with every change; `make test-all` explores further. Neither depends on the speed of the machine.
+_timeless = settings(deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("sample", _timeless, max_examples=50, derandomize=True)
+settings.register_profile("all", _timeless, max_examples=2000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "sample"))
 
 

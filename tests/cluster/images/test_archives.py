@@ -311,7 +311,7 @@ def archives(draw: st.DrawFn) -> bytes:
     return gzip.compress(bytes(data)) if draw(st.booleans()) else bytes(data)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(data=archives())
 def test_no_archive_writes_outside_the_store_or_leaves_something_half_stored(tmp_path: Path, data: bytes) -> None:
     outside = tmp_path / "outside"
