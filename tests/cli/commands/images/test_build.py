@@ -204,3 +204,12 @@ def test_flags_of_docker_that_change_nothing_are_accepted(run: Run, context: Pat
     printed = run("build", "-q", *flags, "--iidfile", context / "id", context)
 
     assert (context / "id").read_text() == printed.strip()
+
+
+def test_an_ssh_agent_must_run(run: Run, context: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
+
+    assert "--ssh default: no SSH agent runs: start one with " in run("build", "--ssh", "default", context, code=1)
+    assert "is not the socket of an SSH agent; keys are added with `ssh-add`" in run(
+        "build", "--ssh", f"default={context}/mnist.py", context, code=1
+    )

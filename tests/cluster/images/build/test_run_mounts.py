@@ -1,5 +1,6 @@
 """`RUN --mount` on an image of this machine's shell and Python."""
 
+import socket
 from pathlib import Path
 
 import pytest
@@ -103,6 +104,31 @@ def test_a_cache_has_the_mode_that_it_was_made_with(build: Build) -> None:
     assert "\ndrwxrwxrwt " in build.output
 
 
+def test_an_ssh_agent_is_reached_through_its_socket(build: Build, tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as agent:
+        agent.bind(str(tmp_path / "agent"))
+        agent.listen()
+        script = "import os, socket; print(socket.socket(socket.AF_UNIX).connect(os.environ['SSH_AUTH_SOCK']))"
+        line = f'RUN --mount=type=ssh python3 -B -c "{script}"'
+
+        image = build(f"FROM {BASE}\n{line}\n", ssh={"default": str(tmp_path / "agent")})
+
+    assert "\nNone\n" in build.output
+    with pytest.raises(FileNotFoundError):
+        build.file(image, "/run/buildkit")
+    build(f"FROM {BASE}\nRUN --mount=type=ssh echo {tmp_path} $SSH_AUTH_SOCK\n")
+    assert "[Warning] --mount=type=ssh is absent: --ssh default gives the build your SSH agent" in build.output
+
+
+def test_without_a_network_there_is_a_loopback_device_alone(build: Build) -> None:
+    count = "python3 -B -c 'import socket; print(socket.if_nameindex())'"
+
+    build(f"FROM {BASE}\nRUN --network=none {count}\n")
+    assert "\n[(1, 'lo')]\n" in build.output
+    build(f"FROM {BASE}\nRUN {count}; echo {build.context}\n", network="none")
+    assert "\n[(1, 'lo')]\n" in build.output
+
+
 @pytest.mark.parametrize(
     ("mount", "message"),
     [
@@ -111,7 +137,7 @@ def test_a_cache_has_the_mode_that_it_was_made_with(build: Build) -> None:
         ("type=tmpfs,target=/t,size=much", "size is a number of bytes"),
         ("type=secret,id=a,mode=9", "mode=9 is not an octal mode"),
         ("type=cache,target=/c,uid=me", "uid=me is not a number"),
-        ("type=ssh,required", "builds get no SSH agent"),
+        ("type=ssh,required", "no SSH agent default: give it to the build with --ssh default"),
         (
             "target=/c,source=no",
             "file not found in build context or excluded by .dockerignore: --mount of no",

@@ -32,7 +32,7 @@ def served(tmp_path: Path) -> Iterator[tuple[Path, str]]:
     directory.mkdir()
     handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=str(directory))
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
         yield directory, f"http://127.0.0.1:{server.server_port}"
         server.shutdown()
 
@@ -62,6 +62,16 @@ def test_a_dockerfile_on_standard_input_reads_the_files_of_a_directory(store: Im
     with open_source(store, str(tmp_path), "-", io.BytesIO(b"FROM scratch\n")) as source:
         assert source.dockerfile.read_bytes() == b"FROM scratch\n"
         assert source.context == tmp_path
+
+
+def test_a_containerfile_is_read_where_there_is_no_dockerfile(store: ImageStore, tmp_path: Path) -> None:
+    (tmp_path / "Containerfile").write_bytes(b"FROM podman\n")
+    with open_source(store, str(tmp_path), None, io.BytesIO()) as source:
+        assert source.dockerfile == tmp_path / "Containerfile"
+
+    (tmp_path / "Dockerfile").write_bytes(b"FROM docker\n")
+    with open_source(store, str(tmp_path), None, io.BytesIO()) as source:
+        assert source.dockerfile == tmp_path / "Dockerfile"
 
 
 def test_an_address_is_an_archive_or_a_dockerfile(store: ImageStore, served: tuple[Path, str]) -> None:

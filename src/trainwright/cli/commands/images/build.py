@@ -52,6 +52,13 @@ _PASSED_ON = ("PIP_", "UV_", "SSL_CERT_", "REQUESTS_CA_BUNDLE", "http_proxy", "h
     metavar="id=NAME,src=FILE|env=VAR",
     help="A secret for RUN --mount=type=secret,id=NAME; it is no part of the image.",
 )
+@click.option(
+    "--ssh",
+    "agents",
+    multiple=True,
+    metavar="default|ID[=SOCKET]",
+    help="An SSH agent for RUN --mount=type=ssh (default: that of SSH_AUTH_SOCK).",
+)
 @click.option("--label", "labels", multiple=True, metavar="NAME[=VALUE]", help="A label of the image.")
 @click.option("--target", default="", metavar="STAGE", help="Build up to this stage.")
 @click.option("--platform", metavar="OS/ARCH", help="The platform of the image (default: that of this machine).")
@@ -84,7 +91,12 @@ _PASSED_ON = ("PIP_", "UV_", "SSL_CERT_", "REQUESTS_CA_BUNDLE", "http_proxy", "h
 @click.option("--progress", type=click.Choice(["auto", "plain", "tty"]), default="auto", hidden=True)
 @click.option("--rm/--no-rm", default=True, hidden=True)
 @click.option("--force-rm", is_flag=True, hidden=True)
-@click.option("--network", type=click.Choice(["default", "host"]), hidden=True)
+@click.option(
+    "--network",
+    type=click.Choice(["default", "host", "none"]),
+    default="default",
+    help="The network of RUN: that of this machine (default, host), or none.",
+)
 @click.option("--load", is_flag=True, hidden=True)
 @click.option("--compress", is_flag=True, hidden=True)
 @click.option("--provenance", hidden=True)
@@ -97,6 +109,7 @@ def build_command(
     tags: tuple[str, ...],
     build_args: tuple[str, ...],
     secrets: tuple[str, ...],
+    agents: tuple[str, ...],
     labels: tuple[str, ...],
     target: str,
     platform: str | None,
@@ -107,6 +120,7 @@ def build_command(
     python: Path | None,
     mirrors: tuple[str, ...],
     plain_http: bool,
+    network: str,
     iidfile: Path | None,
     quiet: bool,
     data_dir: Path | None,
@@ -134,6 +148,8 @@ def build_command(
             tags=[_tag(tag) for tag in tags],
             build_args=dict(_build_arg(text, os.environ) for text in build_args),
             secrets=dict(_secret(text, os.environ) for text in secrets),
+            ssh=dict(_agent(text, os.environ) for text in agents),
+            network=network,
             labels={name: value for name, _, value in (text.partition("=") for text in labels)},
             target=target,
             platform=wanted,
@@ -230,6 +246,16 @@ def _secret(text: str, environment: Mapping[str, str]) -> tuple[str, bytes]:
     if len(content) > _LARGEST_SECRET:
         raise CommandError(f"--secret {text!r}: {path or name} is larger than {_LARGEST_SECRET // 1000} kB")
     return name, content
+
+
+def _agent(text: str, environment: Mapping[str, str]) -> tuple[str, str]:
+    name, _, place = text.partition("=")
+    socket = place or environment.get("SSH_AUTH_SOCK", "")
+    if not socket:
+        raise CommandError(f"--ssh {text}: no SSH agent runs: start one with `eval $(ssh-agent)` and `ssh-add`")
+    if not Path(socket).is_socket():
+        raise CommandError(f"--ssh {text}: {socket} is not the socket of an SSH agent; keys are added with `ssh-add`")
+    return name, str(Path(socket).absolute())
 
 
 def _hidden(store: ImageStore, data_dir: Path | None) -> list[str]:

@@ -302,32 +302,35 @@ class Builder:
         prefix = "".join(f"{text} " for text in ([f"|{len(declared)}", *declared] if declared else []))
         created_by = prefix + (script or " ".join(argv))
         mounts = [(one.type, one.target, one.source, self._mount_key(one, stage)) for one in run.mounts]
-        key = cache_key(state.key, "RUN", argv, script, declared, mounts, run.network)
+        network = self._options.network if run.network == "default" else run.network
+        key = cache_key(state.key, "RUN", argv, script, declared, mounts, network)
         if self._restore(state, key):
             self._progress.using_cache()
             return
-        if run.network == "none":
-            self._progress.warning("RUN --network=none is not enforced: the network is that of this machine")
         container = container_id()
         self._progress.running(container)
         attached = self._mounts(state, run, stage)
-        status, layer = self._steps.run(state, run, {**predefined, **state.arguments}, container, attached)
+        status, layer = self._steps.run(
+            state, run, {**predefined, **state.arguments}, container, attached, network=network != "none"
+        )
         if status:
             raise BuildError(self._failure(state, run, command, status))
         self._finish(state, key, created_by, layer)
         self._progress.removed(container)
 
     def _mounts(self, state: BuildState, run: Run, stage: Stage) -> list[RunMount]:
-        found = []
+        found: list[RunMount] = []
         for one in run.mounts:
             target = expand(one.target, self._variables(state))
             if one.type == "secret" and not target and not one.variable:
                 target = f"/run/secrets/{one.id}"
+            elif one.type == "ssh" and not target:
+                target = f"/run/buildkit/ssh_agent.{len(found)}"
             path = absolute_path(state.config.config, target).rstrip("/") if target else ""
             origin = self._origin(one.origin, stage) if one.origin else None
             found.append(self._steps.mount(one, path, self._context.tree, origin))
-            if one.type == "ssh":
-                self._progress.warning("--mount=type=ssh is absent: builds here get no SSH agent")
+            if one.type == "ssh" and not self._options.ssh:
+                self._progress.warning("--mount=type=ssh is absent: --ssh default gives the build your SSH agent")
         return found
 
     def _failure(self, state: BuildState, run: Run, command: str, status: int) -> str:

@@ -9,6 +9,9 @@ from trainwright.cluster.images.formats import Platform
 from trainwright.cluster.images.reference import ImageReference
 from trainwright.cluster.images.store import Image
 
+DEFAULT_SSH = "default"
+"""The id of the SSH agent that a mount means without one."""
+
 
 @dataclass(frozen=True, slots=True)
 class Unreachable:
@@ -29,6 +32,10 @@ class BuildOptions:
     build_args: Mapping[str, str] = field(default_factory=dict)
     secrets: Mapping[str, bytes] = field(default_factory=dict, repr=False)
     """What `RUN --mount=type=secret` shows, by id. They are in memory alone, and no part of image or cache."""
+    ssh: Mapping[str, str] = field(default_factory=dict)
+    """The sockets of SSH agents for `RUN --mount=type=ssh`, by id."""
+    network: str = "default"
+    """That of RUN lines which do not say another one: the network of this machine, or `none`."""
     labels: Mapping[str, str] = field(default_factory=dict)
     """Of the image, beside those of the Dockerfile."""
     target: str = ""

@@ -28,9 +28,13 @@ class RunMount:
     layers: Sequence[str] | None = None
     """Of the image in which the source is."""
     secret: bytes | None = field(default=None, repr=False)
+    agent: str = ""
+    """The socket of an SSH agent."""
 
     @property
     def variables(self) -> dict[str, str]:
+        if self.agent:
+            return {"SSH_AUTH_SOCK": self.target}
         is_variable = self.what.variable and self.secret is not None
         return {self.what.variable: os.fsdecode(self.secret or b"")} if is_variable else {}
 
@@ -38,6 +42,8 @@ class RunMount:
         """In a mount namespace that ends with the step."""
         if self.what.type == "secret":
             return [Bind(self._secret_file(scratch), self.target)] if self.secret is not None and self.target else []
+        if self.agent:
+            return [Bind(self.agent, self.target)]
         if self.layers is not None:
             tree = Tree(mount_layers(self.layers, scratch))
         elif self.tree is not None:

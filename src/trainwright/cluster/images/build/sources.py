@@ -20,6 +20,8 @@ from trainwright.cluster.images.store import ImageStore
 
 STANDARD_INPUT = "-"
 _DOCKERFILE = "Dockerfile"
+_CONTAINERFILE = "Containerfile"
+"""Podman's name of the same."""
 _GIT_SECONDS = 600
 
 
@@ -44,7 +46,7 @@ def open_source(
         )
     if os.path.isdir(context) and dockerfile != STANDARD_INPUT:
         directory = Path(context).absolute()
-        yield BuildSource(directory, Path(dockerfile).absolute() if dockerfile else directory / _DOCKERFILE)
+        yield BuildSource(directory, Path(dockerfile).absolute() if dockerfile else directory / _default(directory))
         return
     with store.lease():
         temporary = Path(tempfile.mkdtemp(prefix="context-", dir=store.directory / "tmp"))
@@ -90,7 +92,12 @@ def _fetch(temporary: Path, context: str, dockerfile: str | None, standard_input
         loaded.unlink()
     if dockerfile == STANDARD_INPUT:
         return BuildSource(directory, written)
-    return BuildSource(directory, _find_dockerfile(directory, dockerfile or _DOCKERFILE, _shown(context)))
+    return BuildSource(directory, _find_dockerfile(directory, dockerfile or _default(directory), _shown(context)))
+
+
+def _default(directory: Path) -> str:
+    has_podmans = not (directory / _DOCKERFILE).exists() and (directory / _CONTAINERFILE).exists()
+    return _CONTAINERFILE if has_podmans else _DOCKERFILE
 
 
 def _find_dockerfile(directory: Path, name: str, where: str) -> Path:

@@ -19,7 +19,7 @@ from trainwright.cluster.images.build.files.archives import unpack_archives
 from trainwright.cluster.images.build.files.copying import Attributes, Copier, CopyJob, make_directories
 from trainwright.cluster.images.build.files.layer_files import gather_layer
 from trainwright.cluster.images.build.files.tree import Tree, TreeFile
-from trainwright.cluster.images.build.options import BuildOptions
+from trainwright.cluster.images.build.options import DEFAULT_SSH, BuildOptions
 from trainwright.cluster.images.build.run_mounts import RunMount, cache_tree, mount_layers
 from trainwright.cluster.images.build.state import BuildState
 from trainwright.cluster.images.dockerfile.ignore import PatternError
@@ -174,6 +174,8 @@ class Steps:
         arguments: Mapping[str, str],
         container: str,
         mounts: Sequence[RunMount] = (),
+        *,
+        network: bool = True,
     ) -> tuple[int, Descriptor | None]:
         """Exit code of the command, and what it wrote if that is 0."""
         config = state.config.config
@@ -198,10 +200,11 @@ class Steps:
                 os.write(self._output, f"{error}\n".encode())
             os._exit(_NOT_EXECUTABLE)
 
+        def show_mounts(scratch: str) -> list[Bind]:
+            return [bind for one in mounts for bind in one.binds(scratch)]
+
         with self._scratch() as scratch:
-            status = self._run(
-                state, scratch, execute, lambda scratch: [bind for one in mounts for bind in one.binds(scratch)]
-            )
+            status = self._run(state, scratch, execute, show_mounts, network=network)
             if status:
                 return status, None
             return 0, self._gather(state, scratch, [one.target for one in mounts if one.target])
@@ -221,11 +224,11 @@ class Steps:
                 if what.required and name not in self._options.secrets:
                     raise BuildError(f"secret {name}: not found; give it to the build with --secret id={name},src=FILE")
                 return RunMount(what, target, secret=self._options.secrets.get(name))
-            case "ssh" if what.required:
-                raise BuildError(
-                    "--mount=type=ssh: builds get no SSH agent; fetch the files before and COPY them, or use a token "
-                    "with --mount=type=secret"
-                )
+            case "ssh":
+                name = what.id or DEFAULT_SSH
+                if what.required and name not in self._options.ssh:
+                    raise BuildError(f"no SSH agent {name}: give it to the build with --ssh {name}")
+                return RunMount(what, target, agent=self._options.ssh.get(name, ""))
         return RunMount(what, target)
 
     def _run(
@@ -234,6 +237,8 @@ class Steps:
         scratch: str,
         execute: Callable[[], None],
         prepare: Prepare | None,
+        *,
+        network: bool = True,
     ) -> int:
         host_files = state.uses_host_files
         shared = self._shown if host_files else _NETWORK_FILES
@@ -246,6 +251,7 @@ class Steps:
                 host_files=host_files,
                 hidden=self._options.hidden,
                 prepare=lambda: prepare(scratch) if prepare else (),
+                network=network,
             )
         except OSError as error:
             raise BuildError(f"cannot make the root directory: {error.strerror or error}") from error

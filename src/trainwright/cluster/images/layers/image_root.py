@@ -1,11 +1,14 @@
 """Runs a process on the files of an image, as RUN of a build does: what it writes is in an overlay's upper directory.
 
 Called as the root of containers, see `namespace`. The process has mounts, processes, devices and a host name of its
-own, and the network of this machine.
+own, and the network of this machine or none.
 """
 
+import fcntl
 import os
 import signal
+import socket
+import struct
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -40,6 +43,9 @@ _CLONE_NEWNS = 0x00020000
 _CLONE_NEWUTS = 0x04000000
 _CLONE_NEWIPC = 0x08000000
 _CLONE_NEWPID = 0x20000000
+_CLONE_NEWNET = 0x40000000
+_SIOCSIFFLAGS = 0x8914
+_IFF_UP = 1
 _EXIT_NOT_STARTED = 125
 _ROOT_LAYER = "memory/layers/root"
 """What is written to `/` itself, where the files of this machine are the root, and the names of its mount points."""
@@ -64,6 +70,7 @@ def run_in_image_root(
     host_files: bool = False,
     hidden: Iterable[str] = (),
     prepare: Callable[[], Iterable[Bind]] = tuple,
+    network: bool = True,
 ) -> int:
     """Runs `execute`, which executes a program or returns, as process 1 of a new root directory. Returns the wait
     status; every process below it has ended then.
@@ -71,7 +78,8 @@ def run_in_image_root(
     `layers` are the directories of the image's layers, the topmost first. `scratch` is an empty directory: `written`
     lists what the process has written there. `host_files`: the layers lie over the files of this machine, of which it
     sees the `hidden` directories and files empty. `prepare` is called before the root is made: it may mount things,
-    which end with the process, and returns more binds. Raises OSError if the root directory cannot be made.
+    which end with the process, and returns more binds. Without `network` the process has a loopback device alone.
+    Raises OSError if the root directory cannot be made.
 
     `execute` must not import modules: the process no longer sees the files of this Python.
     """
@@ -90,7 +98,7 @@ def run_in_image_root(
 
     child = os.fork()
     if child == 0:
-        _exit_with(reader, lambda: _run_in_namespaces(enter, execute, writer))
+        _exit_with(reader, lambda: _run_in_namespaces(enter, execute, writer, network=network))
     os.close(writer)
     with os.fdopen(reader, "rb") as pipe:
         error = pipe.read()
@@ -194,11 +202,14 @@ def _bind_root_layer(root: str) -> None:
     restrict(root, NODEV, recursive=False)
 
 
-def _run_in_namespaces(enter: Callable[[], None], execute: Callable[[], object], report: int) -> int:
+def _run_in_namespaces(enter: Callable[[], None], execute: Callable[[], object], report: int, *, network: bool) -> int:
     """In a child: makes the namespaces and process 1 in them. Returns the exit status for this process."""
     die_with_parent(signal.SIGKILL)
     try:
-        check(libc.unshare(_CLONE_NEWNS | _CLONE_NEWPID | _CLONE_NEWUTS | _CLONE_NEWIPC), "create namespaces")
+        namespaces = _CLONE_NEWNS | _CLONE_NEWPID | _CLONE_NEWUTS | _CLONE_NEWIPC
+        check(libc.unshare(namespaces if network else namespaces | _CLONE_NEWNET), "create namespaces")
+        if not network:
+            _start_loopback()
         name = b"localhost"
         libc.sethostname(name, len(name))
     except OSError as error:
@@ -226,6 +237,11 @@ def _run_in_namespaces(enter: Callable[[], None], execute: Callable[[], object],
     if os.WIFSIGNALED(status):
         os.kill(os.getpid(), os.WTERMSIG(status))
     return os.waitstatus_to_exitcode(status) & 0xFF
+
+
+def _start_loopback() -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        fcntl.ioctl(any_socket, _SIOCSIFFLAGS, struct.pack("16sH22x", b"lo", _IFF_UP))
 
 
 def _exit_with(unused: int | None, function: Callable[[], int]) -> None:
