@@ -34,7 +34,7 @@ class Connection:
         self._token = config.token
         context = ssl.create_default_context(cadata=(config.ca_data or b"").decode())
         host = config.server.removeprefix("https://")
-        self._connection = http.client.HTTPSConnection(host, context=context, timeout=20)
+        self._connection = http.client.HTTPSConnection(host, context=context, timeout=60)
 
     def send(self, request: FuzzedRequest) -> tuple[int, bytes]:
         """The status, and the body if it is not a stream."""

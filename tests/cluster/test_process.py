@@ -203,7 +203,7 @@ async def test_the_record_is_there_while_it_is_announced(tmp_path: Path) -> None
 def ask_readiness(cluster: EmbeddedCluster) -> tuple[int, str]:
     context = ssl.create_default_context(cadata=(cluster.config.ca_data or b"").decode())
     try:
-        with urllib.request.urlopen(f"{cluster.config.server}/readyz?verbose", context=context, timeout=5) as answer:
+        with urllib.request.urlopen(f"{cluster.config.server}/readyz?verbose", context=context, timeout=60) as answer:
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as error:
         with error:

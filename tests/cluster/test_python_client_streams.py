@@ -36,7 +36,7 @@ def run(call, stdin=None, **options):
                             _preload_content=False, **options)
     if stdin is not None:
         session.write_stdin(stdin)
-    session.run_forever(timeout=20)
+    session.run_forever(timeout=120)
     return session.read_stdout(), session.read_stderr(), session.returncode
 
 execute = api.connect_get_namespaced_pod_exec

@@ -154,7 +154,7 @@ def _everything_wrong(kind: Kind, job: Object) -> None:
     _roles(kind, job)[kind.roles[0].name]["template"] = template(name=kind.container, image="")
 
 
-_WEBHOOKS_SECONDS = 15.0
+_WEBHOOKS_SECONDS = 60.0
 
 CHANGES: dict[str, Change] = {
     change.__name__.strip("_").replace("_", " "): change
@@ -283,7 +283,7 @@ def ask(operator: GoOperator, kind: Kind, new: Object, old: Object | None = None
         operator.webhooks + webhook_path(kind.name), json.dumps(body).encode(), {"Content-Type": "application/json"}
     )
     context = ssl.create_default_context(cafile=operator.authority)
-    with urllib.request.urlopen(post, context=context, timeout=10) as answer:
+    with urllib.request.urlopen(post, context=context, timeout=60) as answer:
         response: Object = json.load(answer)["response"]
     return response
 

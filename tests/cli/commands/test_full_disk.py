@@ -40,7 +40,7 @@ async def test_a_full_disk_is_named_and_the_job_succeeds_when_there_is_space(tmp
         (disk / "filler").unlink()
         (tmp_path / "stop").touch()
 
-        assert run.wait(timeout=30) == 0, output.read_text()
+        assert run.wait(timeout=120) == 0, output.read_text()
         assert "ended" in output.read_text()
         status = trainwright("status", *data, environment=up.environment)
         assert "disk" not in status.out.replace(str(disk), ""), status.all

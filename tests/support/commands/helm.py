@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[3]
 CHART = ROOT / "deploy" / "charts" / "trainwright"
 OVERLAYS = ROOT / "deploy" / "manifests" / "overlays"
 
-_SECONDS = 60
+_SECONDS = 180
 _OF_HELM = ("app.kubernetes.io/managed-by", "helm.sh/", "meta.helm.sh/")
 
 VARIANTS: dict[str, Object] = {

@@ -8,7 +8,7 @@ from typing import Any
 from tests.support.kubernetes.controlplane import ControlPlane
 from trainwright.objects import Object
 
-_SECONDS = 60
+_SECONDS = 180
 
 
 class RealKubectl:

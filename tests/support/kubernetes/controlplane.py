@@ -27,7 +27,7 @@ from trainwright.objects import Object
 from trainwright.objects.resources import CUSTOM_RESOURCE_DEFINITIONS
 
 ROOT = Path(__file__).parents[3]
-START_SECONDS = 60
+START_SECONDS = 120
 _ADMIN = "admin"
 _CONTROLLERS = (
     "garbage-collector-controller",

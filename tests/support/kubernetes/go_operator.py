@@ -24,7 +24,7 @@ HOME = "kubeflow"
 TUNED = ("--kube-api-qps=10000", "--kube-api-burst=10000", "--controller-threads=10")
 """Without these it sends 20 requests per second and reconciles one job at a time."""
 
-_START_SECONDS = 60
+_START_SECONDS = 120
 _CERTIFICATES = Path("k8s-webhook-server/serving-certs")
 
 
