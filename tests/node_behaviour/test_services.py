@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from tests.support.node.namespace import NodeNamespace, container, python
+from tests.support.waiting import eventually
 from trainwright.objects import Object
 from trainwright.objects.resources import ENDPOINT_SLICES, SERVICES
 
@@ -103,7 +104,7 @@ async def test_a_pod_that_is_not_ready_gets_no_connections(node: NodeNamespace) 
     )
     await node.pod("client", python(program), restartPolicy="Never")
     assert await node.output("client") == "ready {'ready'}\n"
-    assert await endpoints(node) == {"ready": True, "unready": False}
+    await eventually(lambda: endpoints(node), lambda found: found == {"ready": True, "unready": False})
 
 
 async def test_addresses_that_are_not_ready_are_published_on_request(node: NodeNamespace) -> None:

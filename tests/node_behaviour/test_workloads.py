@@ -1,5 +1,6 @@
 """Deployments and Jobs whose pods really run."""
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -67,7 +68,7 @@ async def test_a_new_template_replaces_all_pods(node: NodeNamespace) -> None:
 
 
 async def test_recreate_never_runs_old_and_new_pods_together(node: NodeNamespace) -> None:
-    script = 'mkdir /shared/lock || exit 7; trap "rmdir /shared/lock; exit 0" TERM; while true; do sleep 0.1; done'
+    script = 'trap "rmdir /shared/lock; exit 0" TERM; mkdir /shared/lock || exit 7; while true; do sleep 0.1; done'
     volume = {"name": "shared", "hostPath": {"path": str(node.host_directory)}}
     labels = {"app": "one"}
     main = {**container(script), "volumeMounts": [{"name": "shared", "mountPath": "/shared"}]}
@@ -78,6 +79,7 @@ async def test_recreate_never_runs_old_and_new_pods_together(node: NodeNamespace
         return  # paths of volumes are replaced in arguments, not in the text of a shell script
     await node.make(DEPLOYMENTS, "one", spec=spec)
     await rolled_out(node, "one")
+    await eventually(lambda: asyncio.to_thread((node.host_directory / "lock").exists), bool)
     change = {"spec": {"template": {"metadata": {"annotations": {"version": "2"}}}}}
     await node.client.patch(DEPLOYMENTS, "one", change, namespace=node.name)
     await rolled_out(node, "one")

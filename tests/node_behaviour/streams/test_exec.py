@@ -58,7 +58,8 @@ async def test_command_sees_the_files_and_processes_of_its_own_container(node: N
     pair = [container(f"echo {name} >/tmp/name; exec sleep 600", name=name) for name in ("one", "two")]
     await running(node, *pair)
     for name in ("one", "two"):
-        result = await node.exec("p", "sh", "-c", "cat /tmp/name; hostname", container=name)
+        script = "until test -s /tmp/name; do sleep 0.05; done; cat /tmp/name; hostname"
+        result = await node.exec("p", "sh", "-c", script, container=name)
         assert result.stdout.decode() == f"{name}\np\n"
 
 
@@ -115,11 +116,12 @@ async def test_interrupt_from_the_terminal_reaches_the_command(node: NodeNamespa
 
 async def test_command_ends_with_its_container(node: NodeNamespace) -> None:
     await running(node)
-    asking = asyncio.create_task(node.exec("p", "sleep", "600"))
-    await node.exec("p", "true")
-    await node.delete("p")
-    result = await asking
-    assert result.exit_code == 137
+    command = node.client.start_exec("p", ["sh", "-c", "echo started; exec sleep 600"], namespace=node.name)
+    async with asyncio.timeout(60), command as session:
+        async for output in session.output():
+            assert output.data == b"started\n"
+            await node.delete("p")
+    assert session.exit_code == 137
 
 
 @pytest.mark.only("overlay", "kubelet")  # at plain tar calls the files of a volume by their path on this machine
