@@ -180,7 +180,7 @@ async def test_events_are_accepted_and_counted(client: Client, real_namespace: s
     recorder = EventRecorder(client, "trainwright-test", "here")
     recorder.record(about, "Normal", "Started", "it began")
     recorder.record(about, "Warning", "Failed", "it failed " + "x" * 2000)
-    await eventually(lambda: not recorder._outstanding)
+    await eventually(lambda: not recorder.outstanding)
     recorder.record(about, "Normal", "Started", "it began")
     await recorder.close()
     selector = f"involvedObject.uid={about['metadata']['uid']}"
@@ -194,7 +194,7 @@ async def test_events_of_a_big_job_are_combined(client: Client, real_namespace: 
     recorder = EventRecorder(client, "trainwright-test")
     for number in range(30):
         recorder.record(about, "Normal", "Created", f"Created pod: {number}")
-    await eventually(lambda: not recorder._outstanding)
+    await eventually(lambda: not recorder.outstanding)
     for number in range(30, 40):
         recorder.record(about, "Normal", "Created", f"Created pod: {number}")
     await recorder.close()

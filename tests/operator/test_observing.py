@@ -89,7 +89,7 @@ async def test_nothing_is_written_until_we_lead_and_then_at_once(client: Client,
         await submit(client, JobBuilder("job", namespace=real_namespace).master())
 
         async def seen() -> Object | None:
-            return operator._caches.jobs["PyTorchJob"].store.get(f"{real_namespace}/job")
+            return operator.caches.jobs["PyTorchJob"].store.get(f"{real_namespace}/job")
 
         await eventually(seen, bool)
         assert not operator.ready.is_set()
@@ -104,7 +104,7 @@ async def test_a_standby_does_not_line_up_what_comes_and_goes(client: Client, re
     operator = Operator(client, kinds=KINDS, namespace=real_namespace, lead=never)
 
     async def known() -> int:
-        return len(operator._caches.jobs["PyTorchJob"].store)
+        return len(operator.caches.jobs["PyTorchJob"].store)
 
     async with asyncio.timeout(60), asyncio.TaskGroup() as group:
         group.create_task(operator.run())
@@ -113,7 +113,7 @@ async def test_a_standby_does_not_line_up_what_comes_and_goes(client: Client, re
         await eventually(known, lambda count: count == 1)
         await client.delete(PYTORCH.resource, "job", namespace=real_namespace)
         await eventually(known, lambda count: count == 0)
-        assert len(operator._queue) == 0
+        assert len(operator.queue) == 0
         operator.stop()
 
 

@@ -19,7 +19,6 @@ from tests.support.objects.jobs import JobBuilder, PodBuilder, template
 from tests.support.waiting import eventually
 from trainwright.api.job import Job
 from trainwright.api.kinds import PYTORCH
-from trainwright.engine import JobEvent
 from trainwright.engine.addressing import Addresses
 from trainwright.engine.children.ranks import Rank
 from trainwright.engine.framework import PodShape
@@ -251,43 +250,46 @@ async def test_child_enqueues_the_job_that_owns_it_or_that_its_label_names(clien
     operator = Operator(client)
     operator.ready.set()
     for name in ("ours", "nobodys", "strangers"):
-        operator._caches.jobs[PYTORCH.name].store.remember(JobBuilder(name).master().raw())
+        operator.caches.jobs[PYTORCH.name].store.remember(JobBuilder(name).master().raw())
     replica_set = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "set", "uid": "u", "controller": True}
     for child in (
         PodBuilder(job="ours"),
         PodBuilder(job="nobodys").owner(None),
         PodBuilder(job="strangers").metadata(ownerReferences=[replica_set]),
     ):
-        operator._on_child_change(None, child.pod())
-    woken = [await operator._queue.get() for _ in range(3)]
-    assert [*map(str, woken)] == ["PyTorchJob/team/ours", "PyTorchJob/team/nobodys", "PyTorchJob/team/strangers"]
+        operator.on_child_change(None, child.pod())
+    enqueued = [await operator.queue.get() for _ in range(3)]
+    assert [*map(str, enqueued)] == ["PyTorchJob/team/ours", "PyTorchJob/team/nobodys", "PyTorchJob/team/strangers"]
 
 
 async def test_new_job_comes_before_others(client: Client) -> None:
     operator = Operator(client)
     operator.ready.set()
     for job in (JobBuilder("old").master().status(STARTED), JobBuilder("new").master()):
-        operator._on_job_change(None, job.raw())
-    assert [str(await operator._queue.get()) for _ in range(2)] == ["PyTorchJob/team/new", "PyTorchJob/team/old"]
+        operator.on_job_change(None, job.raw())
+    assert [str(await operator.queue.get()) for _ in range(2)] == ["PyTorchJob/team/new", "PyTorchJob/team/old"]
 
 
 async def test_child_of_an_unknown_job_enqueues_nothing(client: Client) -> None:
     operator = Operator(client)
     operator.ready.set()
     for child in (PodBuilder(job="gone"), PodBuilder(job="never-there").owner(None)):
-        operator._on_child_change(None, child.pod())
-    assert len(operator._queue) == 0
+        operator.on_child_change(None, child.pod())
+    assert len(operator.queue) == 0
 
 
-async def test_deleted_job_leaves_nothing_in_memory(client: Client, real_namespace: str) -> None:
+async def test_deleted_job_leaves_nothing_in_the_queue(client: Client, real_namespace: str) -> None:
     async with running_operator(client, namespace=real_namespace) as operator:
         builder = JobBuilder("patient", namespace=real_namespace).master()
         await submit(client, builder.run_policy(activeDeadlineSeconds=10**6))
         key = ObjectKey("PyTorchJob", real_namespace, "patient")
-        await eventually(lambda: remembered(operator), lambda keys: keys == {key})
-        operator._applier._standing.first(key, ("uid", JobEvent("Warning", "Trouble", "of some kind")))
+
+        async def state() -> tuple[bool, bool]:
+            return operator.queue.is_idle, key in operator.queue
+
+        await eventually(state, lambda found: found == (True, True))  # it waits for its deadline
         await client.delete(PYTORCH.resource, "patient", namespace=real_namespace)
-        await eventually(lambda: remembered(operator), lambda keys: not keys)
+        await eventually(state, lambda found: found == (True, False))
 
 
 async def test_extra_object_without_label_of_a_finished_job_is_deleted(client: Client, real_namespace: str) -> None:
@@ -433,12 +435,7 @@ async def running(client: Client, namespace: str, name: str) -> None:
 
 
 async def touched(operator: Operator) -> int:
-    return sum(bool(pod.metadata.annotations) for pod in operator._caches.pods.store.all())
-
-
-async def remembered(operator: Operator) -> set[ObjectKey]:
-    """The jobs that have a timer, or about which a standing event was recorded."""
-    return {*operator._queue._timers, *operator._applier._standing._reported}
+    return sum(bool(pod.metadata.annotations) for pod in operator.caches.pods.store.all())
 
 
 @asynccontextmanager

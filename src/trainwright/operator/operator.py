@@ -88,18 +88,18 @@ class Operator:
         self._namespace = namespace
         self._lead = lead
         self._observer = observer or Observer()
-        self._queue = queue if queue is not None else _new_queue(self._settings)
-        self._caches = Caches(
+        self.queue = queue if queue is not None else _new_queue(self._settings)
+        self.caches = Caches(
             kinds,
             extras=_extra_resources(kinds, frameworks, self._settings),
             cluster_resources=_cluster_resources(self._settings, cluster_resources),
         )
-        self._recorder = EventRecorder(client)
+        self.recorder = EventRecorder(client)
         self._errors = Deduplicator[ObjectKey, tuple[str, str]]()
         self._events = EventBuffer(self._record, clock=clock)
         self._applier = Applier(
             client,
-            self._caches,
+            self.caches,
             self._events,
             parallel_writes=parallel_writes,
             observer=self._observer,
@@ -107,7 +107,7 @@ class Operator:
         )
         self._failures = FailureReporter(
             client,
-            self._caches,
+            self.caches,
             self._events,
             prunes_status=self._applier.status_writer.prunes_status,
             read_runs=read_runs,
@@ -119,7 +119,7 @@ class Operator:
             kinds=kinds,
             frameworks=frameworks,
             settings=self._settings,
-            caches=self._caches,
+            caches=self.caches,
             applier=self._applier,
             clock=clock,
             pacer=pacer,
@@ -128,7 +128,7 @@ class Operator:
             self._reconciler.reconcile,
             log=log,
             reflectors=self._reflectors(),
-            queue=self._queue,
+            queue=self.queue,
             workers=controller_threads,
             before_work=self._before_work,
             on_reconciled=self._on_reconciled,
@@ -158,7 +158,7 @@ class Operator:
         finally:
             await self._failures.close()
             self._events.flush()
-            await self._recorder.close(_EVENT_SECONDS)
+            await self.recorder.close(_EVENT_SECONDS)
 
     async def _before_work(self) -> None:
         if self._lead is not None:
@@ -171,7 +171,7 @@ class Operator:
         except (ApiError, Unreachable) as error:
             log.warning("extra objects of finished jobs that lack the label %s may stay: %s", JOB_NAME, error)
         self.ready.set()
-        for job in self._caches.all_jobs():
+        for job in self.caches.all_jobs():
             self._enqueue_job(job)
             kind = self._kinds[job["kind"]]
             if not is_managed_elsewhere(job):
@@ -184,22 +184,22 @@ class Operator:
 
     def _on_error(self, key: ObjectKey, error: Exception) -> None:
         self._observer.crashed(self._kinds[key.kind])
-        job = self._caches.jobs[key.kind].store.get(key.namespaced_name)
+        job = self.caches.jobs[key.kind].store.get(key.namespaced_name)
         name = type(error).__name__
         if job is not None and self._errors.first(key, (job["metadata"]["uid"], name)):
             self._events.record(job, JobEvent("Warning", "ReconcileError", _explain(name), standing=True))
 
     def _record(self, job: Object, event: JobEvent, at: datetime) -> None:
         component = self._kinds[job["kind"]].controller
-        self._recorder.record(
+        self.recorder.record(
             job, event.type, event.reason, event.message, at=at, standing=event.standing, component=component
         )
 
     def _reflectors(self) -> Sequence[Reflector[Any]]:
-        caches = self._caches
-        jobs = (self._watch(one, one.read, self._on_job_change) for one in caches.jobs.values())
+        caches = self.caches
+        jobs = (self._watch(one, one.read, self.on_job_change) for one in caches.jobs.values())
         labelled: list[Views[Any]] = [caches.pods, caches.services, *caches.extras.values()]
-        children = (self._watch(one, one.convert, self._on_child_change, label_selector=JOB_NAME) for one in labelled)
+        children = (self._watch(one, one.convert, self.on_child_change, label_selector=JOB_NAME) for one in labelled)
         nodes = [self._watch(caches.nodes, Node, self._on_node_change)] if caches.nodes else ()
         priorities = [self._watch(caches.priorities, PriorityClass)] if caches.priorities else ()
         return [*jobs, *children, *nodes, *priorities]
@@ -226,7 +226,7 @@ class Operator:
     def _enqueue_job(self, job: Object) -> None:
         """New jobs come first: creating their pods matters more than updating the status of running ones."""
         if self.ready.is_set() and not job.get("status"):
-            self._queue.add_new(ObjectKey.of(job))
+            self.queue.add_new(ObjectKey.of(job))
         else:
             self._enqueue(ObjectKey.of(job))
 
@@ -236,23 +236,23 @@ class Operator:
 
         A standby enqueues nothing: jobs may be created and deleted for months before it becomes the leader."""
         if self.ready.is_set():
-            self._queue.add_coalesced(key)
+            self.queue.add_coalesced(key)
 
     def _enqueue_if_known(self, key: ObjectKey) -> None:
         """For events of other objects, whose label may name a job that does not exist."""
-        if self._caches.jobs[key.kind].store.get(key.namespaced_name) is not None:
+        if self.caches.jobs[key.kind].store.get(key.namespaced_name) is not None:
             self._enqueue(key)
 
-    def _on_job_change(self, before: Object | None, after: Object | None) -> None:
+    def on_job_change(self, before: Object | None, after: Object | None) -> None:
         job = after or before
         if job is not None:
             self._enqueue_job(job)
         if before is not None and self.ready.is_set() and _was_deleted(before, after):
             self._observer.job_deleted(self._kinds[before["kind"]], before)
-            self._caches.forget_claims(before["metadata"]["uid"])
+            self.caches.forget_claims(before["metadata"]["uid"])
             self._failures.forget(before["metadata"]["uid"])
 
-    def _on_child_change(self, before: Child | None, after: Child | None) -> None:
+    def on_child_change(self, before: Child | None, after: Child | None) -> None:
         child = after or before
         if child is None:
             return
@@ -271,9 +271,9 @@ class Operator:
         same = before is not None and after is not None and before.ready == after.ready
         if node is None or same or not self.ready.is_set():
             return
-        for pod in self._caches.pods.store.all():
+        for pod in self.caches.pods.store.all():
             if pod.spec.node_name == node.metadata.name:
-                self._on_child_change(pod, pod)
+                self.on_child_change(pod, pod)
 
 
 def _new_queue(settings: Settings) -> WorkQueue[ObjectKey]:

@@ -52,6 +52,24 @@ async def test_key_is_never_processed_twice_at_once() -> None:
     assert await nothing_now(queue)
 
 
+async def test_queue_is_idle_while_keys_are_only_due_later() -> None:
+    queue = WorkQueue[str]()
+    assert (queue.is_idle, "a" in queue) == (True, False)
+
+    queue.add("a")
+    assert (queue.is_idle, "a" in queue) == (False, True)
+    await queue.get()
+    assert (queue.is_idle, "a" in queue) == (False, True)
+    queue.done("a")
+    assert (queue.is_idle, "a" in queue) == (True, False)
+
+    queue.add_coalesced("a")
+    assert (queue.is_idle, "a" in queue) == (False, True)
+    await next_key(queue)
+    queue.add_after("a", 60)
+    assert (queue.is_idle, "a" in queue) == (True, True)
+
+
 async def test_new_keys_come_first() -> None:
     queue = WorkQueue[str]()
     queue.add("a")

@@ -91,6 +91,24 @@ async def test_deleted_or_terminating_job_gets_no_children(client: Client, real_
     assert (await client.list(PODS, namespace=real_namespace)).items == []
 
 
+async def test_standing_events_of_a_deleted_job_are_forgotten(client: Client, real_namespace: str) -> None:
+    bench = Bench(client)
+    builder = JobBuilder("wrong", namespace=real_namespace).master()
+    job = await bench.submit(builder.annotation("trainwright.dev/restart-scope", "galaxy"))
+    await bench.reconcile_until_settled(job)
+    await bench.reconcile(job)
+    assert [event.reason for event in bench.events if event.standing] == ["InvalidAnnotation"]
+
+    jobs = bench.caches.jobs[PYTORCH.name].store
+    stored = await client.get(PYTORCH.resource, "wrong", namespace=real_namespace)
+    version = stored["metadata"]["resourceVersion"]
+    jobs.replace([], version)
+    assert await bench.reconcile(job) == Done()
+    jobs.replace([stored], version)
+    await bench.reconcile(job)
+    assert [event.reason for event in bench.events if event.standing] == ["InvalidAnnotation"] * 2
+
+
 async def test_no_child_is_created_twice_without_a_watch(client: Client, real_namespace: str) -> None:
     bench = Bench(client)
     job = await bench.submit(JobBuilder("blind", namespace=real_namespace).master().workers(3))

@@ -28,10 +28,8 @@ async def settled(operator: Operator, *, counts: bool = True) -> None:
     """Waits until no job is queued or reconciled and all events are written. Without `counts` the count of an existing
     Event may still be outdated: such updates are sent with a delay."""
 
-    async def outstanding() -> int:
-        queue = operator._queue
-        waiting = [series for events in operator._recorder._waiting.values() for series in events]
-        busy = len(queue) + len(queue._working) + len(queue._coalescing)
-        return busy + sum(counts or not series.written for series in waiting)
+    async def state() -> tuple[bool, int]:
+        recorder = operator.recorder
+        return operator.queue.is_idle, recorder.outstanding if counts else recorder.not_created
 
-    await eventually(outstanding, lambda count: count == 0)
+    await eventually(state, lambda found: found == (True, 0))

@@ -102,6 +102,16 @@ class EventRecorder:
             series.not_before = asyncio.get_running_loop().time() + self._delay if self._delay else 0.0
         self._schedule(series)
 
+    @property
+    def outstanding(self) -> int:
+        """The number of Events that wait to be created or updated."""
+        return self._outstanding
+
+    @property
+    def not_created(self) -> int:
+        """The number of Events that wait to be created."""
+        return sum(not series.written for waiting in self._waiting.values() for series in waiting)
+
     async def close(self, timeout: float = 5.0) -> None:
         """Writes the waiting Events, within `timeout` seconds."""
         self._closing = True

@@ -59,6 +59,15 @@ class WorkQueue(Generic[K]):
         """Keys that are waiting for a worker now."""
         return len(self._waiting) + len(self._new)
 
+    def __contains__(self, key: K) -> bool:
+        """True if the key is waiting, is processed, or will be added later."""
+        return any(key in keys for keys in (self._waiting, self._new, self._working, self._coalescing, self._timers))
+
+    @property
+    def is_idle(self) -> bool:
+        """True if no key is waiting or processed now, or delayed by `add_coalesced`."""
+        return not (len(self) or self._working or self._coalescing)
+
     def add(self, key: K) -> None:
         self._enqueue(key, self._waiting)
 
