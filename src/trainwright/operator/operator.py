@@ -58,7 +58,8 @@ class Operator:
     known to prune our status fields. `read_runs` reads what the nodes recorded about the runs of a job's containers,
     where they are on this machine; elsewhere `read_failed_pod_logs` allows to read the logs of failed pods.
 
-    `synced` is set when all caches are filled, `ready` when the workers start.
+    `synced` is set when all caches are filled, `ready` when the workers start. `caches`, `queue` and `recorder` show
+    what it knows and what it has still to do.
     """
 
     def __init__(

@@ -60,7 +60,8 @@ class EventRecorder:
         self._delay = delay
         self._correlator = EventCorrelator()
         self._waiting: dict[str, dict[EventSeries, None]] = {}
-        self._outstanding = 0
+        self.outstanding = 0
+        """The number of Events that wait to be created or updated."""
         self._idle = asyncio.Event()
         self._queue = WorkQueue[str](coalesce_seconds=0)
         self._controller = Controller(self._send_events, log=log, queue=self._queue, workers=_SENDERS)
@@ -95,17 +96,12 @@ class EventRecorder:
             return
         series = self._correlator.count_up(occurrence)
         if series is None:
-            if self._outstanding >= self._capacity:
+            if self.outstanding >= self._capacity:
                 self._drop(occurrence)
                 return
             series = self._correlator.start(occurrence)
             series.not_before = asyncio.get_running_loop().time() + self._delay if self._delay else 0.0
         self._schedule(series)
-
-    @property
-    def outstanding(self) -> int:
-        """The number of Events that wait to be created or updated."""
-        return self._outstanding
 
     @property
     def not_created(self) -> int:
@@ -115,14 +111,14 @@ class EventRecorder:
     async def close(self, timeout: float = 5.0) -> None:
         """Writes the waiting Events, within `timeout` seconds."""
         self._closing = True
-        if self._outstanding:
+        if self.outstanding:
             for object_id in self._waiting:
                 self._queue.add(object_id)
             try:
                 async with asyncio.timeout(timeout):
                     await self._idle.wait()
             except TimeoutError:
-                log.warning("events not sent within %g s: %d", timeout, self._outstanding)
+                log.warning("events not sent within %g s: %d", timeout, self.outstanding)
         self._closed = True
         self._log_dropped()
         if self._sending is not None:
@@ -134,7 +130,7 @@ class EventRecorder:
         if series in waiting:
             return
         waiting[series] = None
-        self._outstanding += 1
+        self.outstanding += 1
         self._idle.clear()
         if self._sending is None:
             self._sending = asyncio.create_task(self._controller.run())
@@ -151,12 +147,12 @@ class EventRecorder:
         for series in [series for series in waiting if not self._delay_of(series)]:
             if not await self._try_write(series) or not series.is_outdated:
                 del waiting[series]
-                self._outstanding -= 1
+                self.outstanding -= 1
         if not waiting:
             self._waiting.pop(object_id, None)
-        if not self._outstanding:
+        if not self.outstanding:
             self._idle.set()
-        if self._outstanding <= self._capacity // 2:
+        if self.outstanding <= self._capacity // 2:
             self._log_dropped()
         return RequeueAfter(min(map(self._delay_of, waiting))) if waiting else None
 
