@@ -99,7 +99,7 @@ async def test_endpoints_follow_the_readiness_of_pods(web: ControllerCluster) ->
         in_slices = [("10.1.2.3", True), ("10.1.2.4", False)]
         return await subsets(web) == [expected] and await sliced(web) == in_slices
 
-    await eventually(both, bool, seconds=20)
+    await eventually(both, bool)
     await set_ready(web, "b", ready=True, address="10.1.2.4")
     await web.client.delete(PODS, "a", namespace=web.namespace, grace_period_seconds=0)
 
@@ -107,7 +107,7 @@ async def test_endpoints_follow_the_readiness_of_pods(web: ControllerCluster) ->
         shown = await subsets(web)
         return shown == [{"addresses": ["10.1.2.4"], "ports": [8080]}] and await sliced(web) == [("10.1.2.4", True)]
 
-    await eventually(replaced, bool, seconds=20)
+    await eventually(replaced, bool)
 
 
 async def test_objects_have_the_labels_and_owners_of_the_real_ones(web: ControllerCluster) -> None:
@@ -116,7 +116,7 @@ async def test_objects_have_the_labels_and_owners_of_the_real_ones(web: Controll
     async def shown() -> bool:
         return bool(await subsets(web)) and bool(await sliced(web))
 
-    await eventually(shown, bool, seconds=20)
+    await eventually(shown, bool)
     (one,) = await slices(web)
     assert one["metadata"]["labels"] == {
         "kubernetes.io/service-name": "web",
@@ -142,7 +142,7 @@ async def test_manual_endpoints_of_a_service_without_selector_are_mirrored(clust
     async def mirrored() -> bool:
         return await sliced(cluster, "db") == [("10.1.2.9", True)]
 
-    await eventually(mirrored, bool, seconds=20)
+    await eventually(mirrored, bool)
     (one,) = await slices(cluster, "db")
     manager = one["metadata"]["labels"]["endpointslice.kubernetes.io/managed-by"]
     assert manager == "endpointslicemirroring-controller.k8s.io"
@@ -151,7 +151,7 @@ async def test_manual_endpoints_of_a_service_without_selector_are_mirrored(clust
     async def gone() -> bool:
         return not await slices(cluster, "db")
 
-    await eventually(gone, bool, seconds=20)
+    await eventually(gone, bool)
 
 
 async def test_a_deleted_service_takes_both_along(web: ControllerCluster) -> None:
@@ -160,13 +160,13 @@ async def test_a_deleted_service_takes_both_along(web: ControllerCluster) -> Non
     async def shown() -> bool:
         return bool(await subsets(web)) and bool(await sliced(web))
 
-    await eventually(shown, bool, seconds=20)
+    await eventually(shown, bool)
     await web.client.delete(SERVICES, "web", namespace=web.namespace)
 
     async def gone() -> bool:
         return not await subsets(web) and not await slices(web)
 
-    await eventually(gone, bool, seconds=30)
+    await eventually(gone, bool)
 
 
 async def test_the_service_kubernetes_comes_back(embedded: ControllerCluster) -> None:
@@ -183,7 +183,7 @@ async def test_the_service_kubernetes_comes_back(embedded: ControllerCluster) ->
         ]
         return found.count("kubernetes") == 3
 
-    await eventually(back, bool, seconds=10)
+    await eventually(back, bool)
     after = await client.get(SERVICES, "kubernetes", namespace="default")
     assert after["spec"] == before["spec"]
 

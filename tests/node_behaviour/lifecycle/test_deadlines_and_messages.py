@@ -9,6 +9,11 @@ from trainwright.objects.resources import PODS
 DEADLINE = "Pod was active on the node longer than the specified deadline"
 
 
+async def set_deadline(node: NodeNamespace) -> None:
+    """One that has passed, or is about to, when the program runs."""
+    await node.client.patch(PODS, "p", {"spec": {"activeDeadlineSeconds": 1}}, namespace=node.name)
+
+
 async def test_a_pod_fails_at_its_deadline(node: NodeNamespace) -> None:
     await node.pod("p", container("exec sleep 600"), activeDeadlineSeconds=2, restartPolicy="Always")
     pod = await node.until_phase("p", "Failed")
@@ -17,25 +22,29 @@ async def test_a_pod_fails_at_its_deadline(node: NodeNamespace) -> None:
 
 
 async def test_the_deadline_is_an_event(node: NodeNamespace) -> None:
-    await node.pod("p", container("exec sleep 600"), activeDeadlineSeconds=1)
+    await node.pod("p", container("exec sleep 600"))
+    await node.until_phase("p", "Running")
+    await set_deadline(node)
     event = await node.until_event("p", "DeadlineExceeded")
     assert (event["type"], event["message"]) == ("Normal", DEADLINE)
     assert (await node.until_event("p", "Killing"))["message"] == "Stopping container main"
 
 
 async def test_containers_get_their_grace_period_at_the_deadline(node: NodeNamespace) -> None:
-    script = "trap 'echo saved; exit 0' TERM; while :; do sleep 0.1; done"
-    await node.pod("p", container(script), activeDeadlineSeconds=2, terminationGracePeriodSeconds=20)
+    script = "trap 'echo saved; exit 0' TERM; echo up; while :; do sleep 0.1; done"
+    await node.pod("p", container(script), terminationGracePeriodSeconds=20)
+    await node.until_log("p", "up")
+    await set_deadline(node)
     ended = await node.until_container("p", "terminated")
     assert ended["exitCode"] == 0
-    assert await node.log("p") == "saved\n"
+    assert await node.log("p") == "up\nsaved\n"
     await node.until_phase("p", "Failed")
 
 
 async def test_a_deadline_can_be_set_while_the_pod_runs(node: NodeNamespace) -> None:
     await node.pod("p", container("exec sleep 600"))
     await node.until_phase("p", "Running")
-    await node.client.patch(PODS, "p", {"spec": {"activeDeadlineSeconds": 1}}, namespace=node.name)
+    await set_deadline(node)
     assert (await node.until_phase("p", "Failed"))["status"]["reason"] == "DeadlineExceeded"
 
 
