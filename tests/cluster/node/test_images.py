@@ -1,5 +1,6 @@
 """Pods on the files of images: the agent on the embedded API server, a store with real images, real processes."""
 
+import asyncio
 import base64
 import fcntl
 import json
@@ -213,11 +214,12 @@ async def test_a_container_with_a_read_only_root_can_write_to_volumes_of_its_ima
 
 
 async def test_the_stop_signal_of_the_image_ends_the_program(node: Node, tmp_path: Path) -> None:
-    script = "trap 'echo interrupted > /host/ended; exit 0' INT; trap '' TERM; while :; do sleep 0.05; done"
+    traps = "trap 'echo interrupted > /host/ended; exit 0' INT; trap '' TERM"
+    script = f"{traps}; touch /host/up; while :; do sleep 0.05; done"
     volume = {"name": "host", "hostPath": {"path": str(tmp_path)}}
     mounts = [{"name": "host", "mountPath": "/host"}]
     await node.create("p", sh(script, "trainer:1", volumeMounts=mounts), volumes=[volume])
-    await node.until_phase("p", "Running")
+    await eventually(lambda: asyncio.to_thread((tmp_path / "up").exists), bool)
 
     await node.delete("p")
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from tests.support.commands.helm import CHART, Helm
 from tests.support.commands.real_kubectl import RealKubectl
 from tests.support.kubernetes.controlplane import ControlPlane, Daemon, held_ports
+from tests.support.objects.jobs import JobBuilder
 from tests.support.waiting import eventually
 from trainwright.api.kinds import KINDS
 from trainwright.kube.client.kubeconfig import merge_into_kubeconfig
@@ -87,12 +88,19 @@ class Installation:
         except OSError as error:
             return str(error)
 
+    async def _refusal_of_a_wrong_job(self) -> str:
+        wrong = JobBuilder("wrong", namespace=self.namespace).replica("Manager").manifest()
+        words = ("create", "--dry-run=server", "-f", "-")
+        return (await asyncio.to_thread(self.kubectl.run, *words, stdin=json.dumps(wrong))).stderr
+
     @asynccontextmanager
     async def ready(self) -> AsyncIterator[None]:
-        """Runs the operator; entered when it serves its webhooks."""
+        """Runs the operator; entered when it serves its webhooks and the API server, which learns of them with a delay,
+        calls them."""
         process = self.process()
         try:
             await eventually(self.readiness, lambda text: "webhook ok: serving" in text and "passed" in text)
+            await eventually(self._refusal_of_a_wrong_job, lambda text: "denied the request" in text)
             yield
         finally:
             process.close()
