@@ -53,6 +53,8 @@ RUN test ! -e /run/secrets && test ! -e /root/.netrc && test -z "$TOKEN" && echo
 
     build(dockerfile, secrets={"token": b"another"})
     assert "Running in" not in build.output
+    build(dockerfile.replace("id=token", "id=other"), secrets={"other": SECRET})
+    assert "Running in" in build.output
 
 
 def test_a_secret_that_is_not_given_is_absent_unless_it_is_required(build: Build) -> None:

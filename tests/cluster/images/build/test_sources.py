@@ -100,12 +100,14 @@ def test_a_git_address_is_fetched_with_git(store: ImageStore, tmp_path: Path, mo
     address = "https://git.example.com/team/app.git"
     for name, value in {"COUNT": "1", "KEY_0": f"url.{repository}.insteadOf", "VALUE_0": address}.items():
         monkeypatch.setenv(f"GIT_CONFIG_{name}", value)
+    monkeypatch.setenv("GIT_DIR", str(tmp_path / "own"))  # as in a hook
 
     with open_source(store, f"{address}#v1:app", None, io.BytesIO()) as source:
         assert files(source) == {"Dockerfile": b"FROM scratch\n"}
 
     assert failure(store, f"{address}#v1:nothing").endswith("app.git has no directory nothing")
     assert "git fetch of https://git.example.com/team/app.git: fatal: " in failure(store, f"{address}#v2")
+    assert not (tmp_path / "own").exists()
     monkeypatch.setenv("PATH", "")
     assert failure(store, address).endswith("the program git is not here: install it, or build from a clone")
     assert list((store.directory / "tmp").iterdir()) == []

@@ -301,7 +301,9 @@ class Builder:
         declared = [f"{name}={value}" for name, value in sorted(state.arguments.items())]
         prefix = "".join(f"{text} " for text in ([f"|{len(declared)}", *declared] if declared else []))
         created_by = prefix + (script or " ".join(argv))
-        mounts = [(one.type, one.target, one.source, self._mount_key(one, stage)) for one in run.mounts]
+        mounts = [
+            (one.type, one.target, one.source, one.id, one.variable, self._mount_key(one, stage)) for one in run.mounts
+        ]
         network = self._options.network if run.network == "default" else run.network
         key = cache_key(state.key, "RUN", argv, script, declared, mounts, network)
         if self._restore(state, key):

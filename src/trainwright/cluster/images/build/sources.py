@@ -23,6 +23,11 @@ _DOCKERFILE = "Dockerfile"
 _CONTAINERFILE = "Containerfile"
 """Podman's name of the same."""
 _GIT_SECONDS = 600
+_OTHER_REPOSITORY = frozenset(
+    f"GIT_{name}"
+    for name in ("DIR", "WORK_TREE", "COMMON_DIR", "INDEX_FILE", "OBJECT_DIRECTORY", "NAMESPACE", "PREFIX")
+)
+"""Hooks of Git run with these variables, which name the user's own repository."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +135,8 @@ def _clone(address: str, directory: Path) -> Path:
         ("checkout", "--quiet", "FETCH_HEAD"),
         ("submodule", "--quiet", "update", "--init", "--recursive", "--depth=1"),
     )
-    environment = {**os.environ, "GIT_TERMINAL_PROMPT": "0"}
+    environment = {name: value for name, value in os.environ.items() if name not in _OTHER_REPOSITORY}
+    environment["GIT_TERMINAL_PROMPT"] = "0"
     for words in commands:
         try:
             done = subprocess.run(
