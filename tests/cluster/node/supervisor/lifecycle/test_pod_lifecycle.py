@@ -19,6 +19,11 @@ pytestmark = pytest.mark.thorough("root-overlay", "root-plain", "ordinary-plain"
 SLEEP = "trap 'exit 0' TERM; while :; do sleep 0.01; done"
 
 
+def sleep_after(command: str) -> str:
+    """The same; the command shows that SIGTERM is handled from now on."""
+    return SLEEP.replace("while", f"{command}; while")
+
+
 def shared(runner: Any) -> dict[str, Any]:
     return {"mounts": [{"source": str(runner.shared), "target": str(runner.shared), "readOnly": False}]}
 
@@ -70,8 +75,9 @@ def test_an_exec_probe_runs_in_the_container(runner: Any) -> None:
 
 
 def test_a_failed_liveness_probe_restarts_the_container_regardless_of_its_exit_code(runner: Any) -> None:
-    liveness = probe(shell("exit 1"), failure=2)
-    subject = container(SLEEP, probes={"liveness": liveness}, **shared(runner))
+    flag = runner.shared / "flag"
+    liveness = probe(shell(f"test ! -e {flag}"), failure=2)
+    subject = container(sleep_after(f"touch {flag}"), probes={"liveness": liveness}, **shared(runner))
     with runner.run(subject, restartPolicy="OnFailure") as pod:
         pod.until(lambda pod: pod.container()["restarts"] == 1 and "running" in pod.container()["state"])
         assert pod.container()["last"]["terminated"]["exitCode"] == 0
@@ -183,8 +189,8 @@ def test_the_pre_stop_hook_runs_before_sigterm(runner: Any) -> None:
 
 @pytest.mark.parametrize("hook", [shell("exit 1"), {"sleep": 600}, {"error": "invalid port number: 0"}])
 def test_a_failed_pre_stop_hook_is_an_event_and_the_container_ends(runner: Any, hook: dict[str, Any]) -> None:
-    with runner.run(container(SLEEP, hooks={"preStop": hook}), grace=0.3) as pod:
-        pod.until(lambda pod: "running" in pod.container()["state"])
+    with runner.run(container(sleep_after("echo up"), hooks={"preStop": hook}), grace=1) as pod:
+        pod.until(lambda pod: pod.output() == ["up"])
         pod.stop()
         pod.wait()
     assert pod.container()["state"]["terminated"]["exitCode"] == 0
@@ -227,8 +233,10 @@ def test_a_sidecar_restarts_in_a_pod_that_never_restarts(runner: Any) -> None:
 
 
 def test_a_failed_init_container_ends_the_sidecars_before_it(runner: Any) -> None:
-    sidecar = container(SLEEP, name="sidecar", sidecar=True)
-    with runner.run(container("true"), initContainers=[sidecar, container("exit 3", name="setup")]) as pod:
+    flag = runner.shared / "flag"
+    sidecar = container(sleep_after(f"touch {flag}"), name="sidecar", sidecar=True, **shared(runner))
+    setup = container(f"while test ! -e {flag}; do sleep 0.01; done; exit 3", name="setup", **shared(runner))
+    with runner.run(container("true"), initContainers=[sidecar, setup]) as pod:
         pod.wait()
     assert pod.container("sidecar")["state"]["terminated"]["exitCode"] == 0
     assert "waiting" in pod.container()["state"]
