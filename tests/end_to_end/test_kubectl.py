@@ -65,7 +65,12 @@ def test_kubectl_follows_a_job_from_creation_to_deletion(commands: Commands, man
     assert "condition met" in kubectl("wait", "--for=condition=Running", "pytorchjob/greeter", "--timeout=60s")
     kubectl("wait", "--for=condition=Ready", "pod", "-l", JOB, "--timeout=60s")
     for role, number in (("Master", 1), ("Worker", 2)):  # then the operator has no more to write
-        kubectl("wait", f"--for=jsonpath={{.status.replicaStatuses.{role}.active}}={number}", "pytorchjob/greeter")
+        kubectl(
+            "wait",
+            f"--for=jsonpath={{.status.replicaStatuses.{role}.active}}={number}",
+            "pytorchjob/greeter",
+            "--timeout=60s",
+        )
 
     everything = kubectl("get", "pytorchjobs,pods,svc,events")
     assert _row(everything, "pytorchjob.kubeflow.org/greeter")[1] == "Running"

@@ -139,10 +139,12 @@ def test_the_commands_of_the_tutorial_on_the_embedded_cluster(cluster: Commands)
         namespace = " -n mpi-operator" if manifest == "tensorflow-benchmarks.yaml" else ""
         assert typed(f"kubectl apply -f {manifest}{namespace}") == f"{printed}\n"
 
-    cluster.kubectl("wait", "--for=jsonpath={.status.phase}=Bound", "pvc/tfevent-volume", "-n", NAMESPACE)
+    wait = ("wait", "--timeout=60s")
+    cluster.kubectl(*wait, "--for=jsonpath={.status.phase}=Bound", "pvc/tfevent-volume", "-n", NAMESPACE)
     header, row = typed("kubectl get pvc -n kubeflow").splitlines()
     assert header.split()[:6] == ["NAME", "STATUS", "VOLUME", "CAPACITY", "ACCESS", "MODES"]
     assert row.split()[:6] == ["tfevent-volume", "Bound", "tfevent-volume", "10Gi", "RWX", "standard"]
+    cluster.kubectl(*wait, "--for=condition=Created", "tfjob/mnist", "-n", NAMESPACE)
     shown = yaml.safe_load(typed("kubectl -n kubeflow get tfjob mnist -o yaml"))
     assert shown["status"]["conditions"][0]["reason"] == "TFJobCreated"
     operator = "kubectl get pods -n kubeflow --selector=name=tf-job-operator -o jsonpath='{.items[0].metadata.name}'"
@@ -150,7 +152,9 @@ def test_the_commands_of_the_tutorial_on_the_embedded_cluster(cluster: Commands)
     assert "Traceback" not in typed(f"kubectl -n kubeflow logs `{operator}`")
 
     pods = ["pod/distributed-training-worker-0", "pod/mnist-worker-0"]
-    cluster.kubectl("wait", "--for=create", "-n", NAMESPACE, *pods)
+    cluster.kubectl(*wait, "--for=create", "-n", NAMESPACE, *pods)
+    cluster.kubectl(*wait, "--for=create", "pod/pytorch-dist-mnist-gloo-master-0", "configmap/tensorflow-mnist-config")
+    cluster.kubectl(*wait, "--for=create", "-n", "mpi-operator", "configmap/tensorflow-benchmarks-config")
     check_tf_config(cluster.get, moved_ports=True)
     check_single_worker(cluster.get("pod", "mnist-worker-0", "-n", NAMESPACE))
     check_pytorch_environment(cluster.get("pod", "pytorch-dist-mnist-gloo-master-0"), moved_ports=True)
