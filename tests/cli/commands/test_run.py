@@ -109,7 +109,8 @@ def test_progress_is_that_of_the_deciding_rank(call: Call, tmp_path: Path, kind:
 
 
 def test_parameter_servers_that_outlive_their_job_are_reported(call: Call, embedded: UpCommand, tmp_path: Path) -> None:
-    scripts = {"PS": (2, "sleep 600"), "Worker": (1, "echo trained")}
+    trains = "until [ -e served-ps-0 ] && [ -e served-ps-1 ]; do sleep 0.02; done; echo trained"
+    scripts = {"PS": (2, "touch $HOSTNAME; sleep 600"), "Worker": (1, trains)}
     manifest = write_manifest(tmp_path, shell_job_of(KINDS["TFJob"], "served", scripts))
     answer = call("run", manifest)
     assert answer.code == 0, answer.all

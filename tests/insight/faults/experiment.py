@@ -36,6 +36,7 @@ POLICIES = ("None", "Running", "All")
 _RANKS = {"master-0": 0, "worker-0": 1, "worker-1": 2}
 _JOB_SECONDS = 180.0
 _SETTLE_SECONDS = 10.0
+_REPORT_SECONDS = 60.0
 """How long a diagnosis that is not certain is tried again after the job has failed."""
 _MAX_ATTEMPTS = 3
 _numbers = itertools.count()
@@ -183,7 +184,7 @@ def run_cases(
 
 def _wait_for_report(client: SyncClient, job: Object) -> Object:
     """The job with `status.failure`, which the operator writes a moment after the condition."""
-    deadline = time.monotonic() + _SETTLE_SECONDS
+    deadline = time.monotonic() + _REPORT_SECONDS
     while "failure" not in job["status"] and time.monotonic() < deadline:
         time.sleep(0.1)
         job = client.get(PYTORCH.resource, job["metadata"]["name"], namespace="default")

@@ -47,7 +47,7 @@ def _as_on_other_clusters(result: Result, *, logs_are_read: bool) -> Result:
 
 
 @pytest.mark.torch
-@pytest.mark.timeout(3 * 3600 if THOROUGH else 300)
+@pytest.mark.timeout(3 * 3600 if THOROUGH else 600)
 def test_faults_on_the_embedded_cluster_are_explained(tmp_path: Path, add_summary: Callable[[str], None]) -> None:
     wanted = [(case, policy) for case in cases() for policy in POLICIES]
     if not THOROUGH:
