@@ -55,70 +55,40 @@ class Ending(Enum):
     MOVED = "the cluster has another address now"
 
 
-async def follow(
-    client: Client,
-    states: Sequence[JobState],
-    source: LogSource,
-    printer: LogPrinter,
-    console: Console,
-    *,
-    has_moved: Callable[[], bool] = lambda: False,
-    is_down: Callable[[], bool] = lambda: False,
-    suggest: Suggestions,
-    advice: str = "",
-    interrupts: Interrupts | None = None,
-) -> Ending:
-    """Returns when every job has finished and its logs are printed, when the user leaves, or when `has_moved` is true.
+class Follower:
+    """Follows the jobs of `states`, whose logs `source` reads.
 
-    `is_down`: the cluster is not running, which does not say whether its pods are.
-    While the cluster is unreachable it keeps trying; `advice` tells the user what to do meanwhile. `suggest` writes the
-    commands that it suggests.
+    `has_moved`: the cluster has another address now. `is_down`: the cluster is not running, which does not say whether
+    its pods are. While the cluster is unreachable it keeps trying; `advice` tells the user what to do meanwhile.
+    `suggest` writes the commands that it suggests.
     """
-    follower = _Follower(
-        client,
-        states,
-        source,
-        console,
-        printer,
-        has_moved=has_moved,
-        is_down=is_down,
-        suggest=suggest,
-        interrupts=interrupts,
-    )
-    warnings = WatchWarnings(console, advice)
-    logging.getLogger("trainwright").addHandler(warnings)
-    try:
-        return await follower.run()
-    finally:
-        logging.getLogger("trainwright").removeHandler(warnings)
-        console.live()
 
-
-class _Follower:
     def __init__(
         self,
         client: Client,
         states: Sequence[JobState],
         source: LogSource,
-        console: Console,
         printer: LogPrinter,
+        console: Console,
+        interrupts: Interrupts,
         *,
         has_moved: Callable[[], bool],
         is_down: Callable[[], bool],
         suggest: Suggestions,
-        interrupts: Interrupts | None,
+        advice: str,
     ) -> None:
-        self._has_moved = has_moved
-        self._is_down = is_down
-        self._pods_ended = False
-        """True while the cluster is down and the jobs have no processes: the API cannot say that."""
         self._client = client
         self._states = states
         self._source = source
-        self._console = console
-        self._suggest = suggest
-        self._interrupts = interrupts
         self._printer = printer
+        self._console = console
+        self._interrupts = interrupts
+        self._has_moved = has_moved
+        self._is_down = is_down
+        self._suggest = suggest
+        self._advice = advice
+        self._pods_ended = False
+        """True while the cluster is down and the jobs have no processes: the API cannot say that."""
         self._shown_phases: dict[str, str] = {}
         self._tasks: list[asyncio.Task[object]] = []
         self._syncs: list[asyncio.Task[None]] = []
@@ -126,6 +96,17 @@ class _Follower:
         self._checks = itertools.count(1)
 
     async def run(self) -> Ending:
+        """Returns when every job has finished and its logs are printed, when the user leaves, or when the cluster has
+        moved."""
+        warnings = WatchWarnings(self._console, self._advice)
+        logging.getLogger("trainwright").addHandler(warnings)
+        try:
+            return await self._follow()
+        finally:
+            logging.getLogger("trainwright").removeHandler(warnings)
+            self._console.live()
+
+    async def _follow(self) -> Ending:
         try:
             self._watch()
             while not all(state.outcome for state in self._states):
@@ -145,9 +126,6 @@ class _Follower:
 
     async def _pause(self) -> bool:
         """Waits until the next refresh; True if the user leaves."""
-        if self._interrupts is None:
-            await asyncio.sleep(_REFRESH_SECONDS)
-            return False
         match await self._interrupts.wait(_REFRESH_SECONDS, self._states):
             case Choice.LEAVE:
                 return True

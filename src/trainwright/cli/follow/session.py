@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 from functools import partial
 
-from trainwright.cli.follow.follower import Ending, follow
+from trainwright.cli.follow.follower import Ending, Follower
 from trainwright.cli.follow.interrupts import Interrupts
 from trainwright.cli.follow.logs.api_logs import ApiLogs
 from trainwright.cli.follow.logs.log_printer import LogPrinter
@@ -65,19 +65,20 @@ async def _follow(
         while True:
             async with Client(config) as client:
                 source: LogSource = records or ApiLogs(client, warn=partial(_warn, console))
+                follower = Follower(
+                    client,
+                    states,
+                    source,
+                    printer,
+                    console,
+                    interrupts,
+                    has_moved=partial(_has_moved, target.data, config.server),
+                    is_down=partial(is_down, target),
+                    suggest=Suggestions.of(target),
+                    advice=unreachable_advice(target),
+                )
                 try:
-                    ending = await follow(
-                        client,
-                        states,
-                        source,
-                        printer,
-                        console,
-                        has_moved=partial(_has_moved, target.data, config.server),
-                        is_down=partial(is_down, target),
-                        suggest=Suggestions.of(target),
-                        advice=unreachable_advice(target),
-                        interrupts=interrupts,
-                    )
+                    ending = await follower.run()
                 except BaseException:
                     await source.close()
                     raise
