@@ -43,13 +43,12 @@ class Leadership:
         options: LeaderElectionOptions,
         *,
         namespace: str,
-        identity: str | None = None,
         on_change: Callable[[bool], None] | None = None,
     ) -> None:
         self.lost = asyncio.Event()
         self._namespace = namespace
         self._options = options
-        self._identity = identity or process_identity()
+        self._identity = process_identity()
         self._on_change = on_change
         self._holding: asyncio.Task[None] | None = None
         self._election = LeaderElector(

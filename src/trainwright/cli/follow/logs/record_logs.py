@@ -5,7 +5,7 @@ cluster neither lose nor repeat a line.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from operator import attrgetter
 
 from trainwright.api.labels import rank_of
@@ -19,12 +19,9 @@ _SCAN_SECONDS = 0.5
 
 
 class RecordLogs:
-    def __init__(
-        self, data: DataDir, states: Sequence[JobState], *, clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, data: DataDir, states: Sequence[JobState]) -> None:
         self._data = data
         self._states = states
-        self._clock = clock
         self._scan_at = 0.0
         self._open: dict[Run, _OpenLog] = {}
         self._known: set[Run] = set()
@@ -59,7 +56,7 @@ class RecordLogs:
 
     def _scan(self) -> None:
         """Opens the logs of runs that have started since the last scan, and notices which runs have ended."""
-        now = self._clock()
+        now = time.monotonic()
         if now < self._scan_at:
             return
         self._scan_at = now + _SCAN_SECONDS

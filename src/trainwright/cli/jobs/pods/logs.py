@@ -123,7 +123,7 @@ def _read_record(run: LoggedRun, *, skip_to: int | None = None) -> Iterator[Line
             yield Line(last, run, line.text)
 
 
-def _lines_from_api(session: Session, run: LoggedRun, wanted: LogRange, *, follow: bool = False) -> Iterator[Line]:
+def _lines_from_api(session: Session, run: LoggedRun, wanted: LogRange) -> Iterator[Line]:
     since = datetime.fromtimestamp(wanted.since, UTC) if wanted.since is not None else None
     last = 0.0
     for raw in session.client.logs(
@@ -131,7 +131,6 @@ def _lines_from_api(session: Session, run: LoggedRun, wanted: LogRange, *, follo
         namespace=run.pod.pod.metadata.namespace if run.pod.pod else session.namespace,
         container=run.container,
         previous=run.previous,
-        follow=follow,
         since_time=since,
         tail_lines=wanted.tail,
         timestamps=True,

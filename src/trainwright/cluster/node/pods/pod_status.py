@@ -115,9 +115,9 @@ def shutdown_restarts(state: Mapping[str, Any]) -> int:
     return sum(status.get("disruptions", 0) for status in [*state["initContainers"], *state["containers"]])
 
 
-def empty_state(pod: Object, *, waiting: Sequence[WaitingReason] = ()) -> dict[str, Any]:
+def empty_state(pod: Object) -> dict[str, Any]:
     """The state of a pod before its first container has started."""
-    inits, mains = _container_statuses(pod, None, waiting)
+    inits, mains = _container_statuses(pod, None, ())
     return {"finished": False, "reason": "", "message": "", "initContainers": inits, "containers": mains}
 
 
