@@ -17,6 +17,12 @@ def refused(given: str, field: str, wanted: str) -> str:
     )
 
 
+QUANTITY = (
+    'Pod in version "v1" cannot be handled as a Pod: '
+    "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
+)
+
+
 @pytest.mark.parametrize(
     ("obj", "message", "words"),
     [
@@ -60,6 +66,22 @@ def refused(given: str, field: str, wanted: str) -> str:
             refused("number", "Container.spec.containers.elsewhere", "string"),
             "spec.containers.elsewhere: must be a string, not a number",
         ),
+        (
+            pod(resources={"requests": {"cpu": "500m"}, "limits": {"cpu": 2, "memory": "2GB"}}),
+            QUANTITY,
+            (
+                "spec.containers[1].resources.limits[memory]: '2GB' is not a quantity: "
+                "write a number and a unit such as 500m, 2, 1.5Gi or 10G; Gi, not GB"
+            ),
+        ),
+        (
+            {"spec": {"volumes": [{"name": "shm", "emptyDir": {"sizeLimit": "many"}}]}},
+            "unable to parse quantity's suffix",
+            (
+                "spec.volumes[0].emptyDir.sizeLimit: 'many' is not a quantity: "
+                "write a number and a unit such as 500m, 2, 1.5Gi or 10G"
+            ),
+        ),
     ],
 )
 def test_field_value_and_fix_are_named(obj: Object, message: str, words: str) -> None:
@@ -67,4 +89,5 @@ def test_field_value_and_fix_are_named(obj: Object, message: str, words: str) ->
 
 
 def test_other_messages_are_not_translated() -> None:
-    assert explain_type_error("quantities must match the regular expression", pod()) is None
+    assert explain_type_error(QUANTITY, pod()) is None  # in a field that is not known here
+    assert explain_type_error("the server is busy", pod()) is None

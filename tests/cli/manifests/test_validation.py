@@ -113,8 +113,8 @@ class TestOnTheRealServer:
             "job.yaml:1: PyTorchJob wrong: spec.pytorchReplicaSpecs[Master].template.spec.containers[0].env[0].value"
         )
         assert number == f"  {place}: must be a string, not 3: put it in quotes"
-        assert quantity.startswith("  job.yaml:1: PyTorchJob wrong: spec.pytorchReplicaSpecs[Worker].template: ")
-        assert "quantities must match" in quantity
+        place = "spec.pytorchReplicaSpecs[Worker].template.spec.containers[0].resources.limits[cpu]"
+        assert quantity.startswith(f"  job.yaml:1: PyTorchJob wrong: {place}: 'many' is not a quantity: write ")
 
     @pytest.mark.parametrize(
         ("right", "wrong", "path"),

@@ -6,16 +6,22 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from trainwright.objects import Object
+from trainwright.objects.quantities import QuantityError, parse_quantity
 
 _TYPE_ERROR = re.compile(
     r"json: cannot unmarshal (?P<given>\w+) into Go struct field \w+\.(?P<path>\S+) of type (?P<expected>\S+)"
 )
 _EXPECTED = {"string": "a string", "bool": "true or false"}
 _GIVEN = {str: "string", bool: "bool", int: "number", float: "number", list: "array", dict: "object"}
+_AMOUNTS = {"limits", "requests", "overhead", "capacity"}
+"""Fields whose values are maps of quantities."""
+_SIZE_LIMIT = "sizeLimit"
 
 
 def explain_type_error(message: str, obj: Object) -> str | None:
     """`spec.containers[0].env[1].value: must be a string, not 1: put it in quotes`; None for other messages."""
+    if "quantities must match" in message or "unable to parse quantity" in message:
+        return next(_wrong_quantities(obj), None)
     match = _TYPE_ERROR.search(message)
     if match is None:
         return None
@@ -26,6 +32,29 @@ def explain_type_error(message: str, obj: Object) -> str | None:
     path, value = found
     hint = ": put it in quotes" if match["expected"] == "string" and given in {"number", "bool"} else ""
     return f"{path.lstrip('.')}: must be {expected}, not {json.dumps(value, ensure_ascii=False)}{hint}"
+
+
+def _wrong_quantities(value: Any, path: str = "", *, amounts: bool = False) -> Iterator[str]:
+    """The server says what a quantity looks like, but not where none is. `amounts`: the values are quantities."""
+    if isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from _wrong_quantities(item, f"{path}[{index}]")
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            below = f"{path}[{key}]" if amounts else f"{path}.{key}".lstrip(".")
+            if (amounts or key == _SIZE_LIMIT) and not isinstance(item, list | dict):
+                if problem := _quantity_problem(item):
+                    yield f"{below}: {problem}"
+            else:
+                yield from _wrong_quantities(item, below, amounts=key in _AMOUNTS)
+
+
+def _quantity_problem(value: Any) -> str | None:
+    try:
+        parse_quantity(value)
+    except QuantityError as error:
+        return f"{error}; Gi, not GB" if str(value).endswith(("B", "b")) else str(error)
+    return None
 
 
 def _expected(go_type: str) -> str:
