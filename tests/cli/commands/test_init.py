@@ -35,7 +35,10 @@ def test_the_manifest_of_every_kind_is_valid_and_commented(directory: Path, fram
     launchers = 1 if kind == "MPIJob" else 0
     assert (job.kind.name, job.total_replicas) == (kind, int(workers) + launchers)
     text = (directory / "job.yaml").read_text()
-    assert text.startswith(f"# A {kind} that runs train.py: trainwright run job.yaml\n")
+    article = "An" if kind in {"MPIJob", "XGBoostJob"} else "A"
+    assert text.startswith(f"# {article} {kind} that runs train.py: trainwright run job.yaml\n")
+    first = next(iter(job.kind.roles)) if "Master" in text or launchers else job.kind.roles_by_label["worker"]
+    assert f"# Also the name of its pods: {first.child_name('NAME', 0)}" in text
     # What is commented out is a part of the manifest as soon as somebody removes the marks.
     enabled = text.replace("# volume", "volume").replace("#   - {name", "  - {name")
     [pod] = [

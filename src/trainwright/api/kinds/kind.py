@@ -129,6 +129,11 @@ class Kind:
         object.__setattr__(self, "roles_by_label", {role.label: role for role in self.roles})
 
     @property
+    def with_article(self) -> str:
+        """`a TFJob`, but `an MPIJob`: as its name is spoken."""
+        return f"{'an' if self.name[0] in 'MX' else 'a'} {self.name}"
+
+    @property
     def singular(self) -> str:
         return self.name.lower()
 

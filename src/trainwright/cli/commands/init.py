@@ -51,8 +51,8 @@ def command(program: str | None, module: str | None, output: str, force: bool, *
         guess = replace(guess, framework=given.framework)
     script = found.name if found.is_module or found.file is None else os.path.relpath(found.file, directory)
     job = local_job(found, given, guess, script=script)
-    kind = FRAMEWORKS[guess.framework].name
-    text = commented_manifest(job, title=f"A {kind} that runs {found.name}: trainwright run {_shown(output)}")
+    kind = FRAMEWORKS[guess.framework].with_article
+    text = commented_manifest(job, title=f"A{kind[1:]} that runs {found.name}: trainwright run {_shown(output)}")
     if output == _STDOUT:
         click.echo(text, nl=False)
         return
@@ -60,7 +60,7 @@ def command(program: str | None, module: str | None, output: str, force: bool, *
         file.write_text(text, encoding="utf-8")
     except OSError as error:
         raise CommandError(f"failed to write {output}: {error.strerror}") from error
-    click.echo(f"{output} created with a {kind}; edit it, then: trainwright run {_shown(output)}")
+    click.echo(f"{output} created with {kind}; edit it, then: trainwright run {_shown(output)}")
 
 
 def _program(name: str | None, module: str | None) -> Program:

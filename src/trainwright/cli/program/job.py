@@ -127,7 +127,7 @@ def make_job(request: JobRequest) -> Object:
     if shape.starter:
         spec["slotsPerWorker"] = _slots(request)
     elif request.nproc not in {None, "1"} and not request.uses_torchrun:
-        raise CommandError(f"--nproc starts torchrun in the pods, which a {kind.name} cannot use: use --workers")
+        raise CommandError(f"--nproc starts torchrun in the pods, which {kind.with_article} cannot use: use --workers")
     return {
         "apiVersion": kind.resource.api_version,
         "kind": kind.name,

@@ -96,8 +96,8 @@ def program_job(
 
 
 def _explanation(program: Program, guess: FrameworkGuess) -> str:
-    kind = FRAMEWORKS[guess.framework].name
-    return f"{program.name} imports no known framework: it runs as a {kind} (see --framework)"
+    kind = FRAMEWORKS[guess.framework].with_article
+    return f"{program.name} imports no known framework: it runs as {kind} (see --framework)"
 
 
 def _common(program: Program, flags: ProgramFlags, guess: FrameworkGuess, name: str) -> dict[str, Any]:

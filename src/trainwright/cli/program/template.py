@@ -4,10 +4,10 @@ import re
 
 import yaml
 
+from trainwright.api.kinds import KINDS
 from trainwright.objects import Object
 
 _COMMENTS = {
-    "name": "Also the name of its pods: NAME-master-0, NAME-worker-0 …",
     "trainwright.dev/restart-scope": "If one pod fails, all restart: a rank cannot rejoin the others of its group.",
     "backoffLimit": "After so many failures the job fails; 0: at the first one.",
     "nprocPerNode": "Processes per pod, started by torchrun.",
@@ -30,7 +30,9 @@ _KEY = re.compile(r"(?P<indent> *)(?P<item>- )?(?P<key>[\w./-]+):")
 
 def commented_manifest(job: Object, *, title: str) -> str:
     """The job as YAML. `title` is its first line."""
-    comments = dict(_COMMENTS)
+    kind = KINDS[job["kind"]]
+    pods = [role.child_name("NAME", 0) for role in kind.roles if role.name in job["spec"][kind.replicas_field]]
+    comments = {"name": f"Also the name of its pods: {', '.join(pods)} …", **_COMMENTS}
     text = yaml.safe_dump(job)
     if "Launcher" in text:
         comments["Worker"] = "They wait for mpirun, and have no command."

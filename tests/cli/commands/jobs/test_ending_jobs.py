@@ -79,6 +79,14 @@ def test_workers_are_scaled(cluster: Cluster) -> None:
     assert cluster.json("digits")["spec"]["pytorchReplicaSpecs"]["Worker"]["replicas"] == 4
 
 
+def test_the_processes_of_mpirun_do_not_follow_its_workers(cluster: Cluster) -> None:
+    cluster.create(shell_job_of(KINDS["MPIJob"], "sums", {"Launcher": (1, "true"), "Worker": (2, "true")}, **SUSPENDED))
+    scaled = cluster.call("scale", "sums", "--replicas", "3")
+    assert scaled.stdout == "mpijob.kubeflow.org/sums scaled: worker from 2 to 3\n"
+    assert "as many as the option -n in the command of the launcher says" in scaled.stderr
+    assert "trainwright resume" not in scaled.stderr
+
+
 def test_what_cannot_be_scaled_is_named(cluster: Cluster) -> None:
     cluster.create(shell_job("digits", "true", **SUSPENDED))
     cluster.create(shell_job_of(KINDS["TFJob"], "mnist", {"PS": (1, "true"), "Worker": (1, "true")}, **SUSPENDED))

@@ -3,6 +3,7 @@
 import click
 
 from trainwright.api.kinds import Kind, Role
+from trainwright.api.kinds.mpi import MPI
 from trainwright.cli.errors import CommandError
 from trainwright.cli.jobs.arguments import job_argument
 from trainwright.cli.jobs.references import FoundJob, find_job
@@ -29,15 +30,24 @@ def command(session: Session, job: tuple[str, ...], replicas: int, role: str | N
     counts = role_counts(found.object, found.kind)
     key, scaled = _role(found, counts, role)
     if scaled.exactly is not None and replicas != scaled.exactly:
-        raise CommandError(f"a {found.kind.name} has exactly {scaled.exactly} {scaled.label}: it cannot be scaled")
+        raise CommandError(
+            f"{found.kind.with_article} has exactly {scaled.exactly} {scaled.label}: it cannot be scaled"
+        )
     session.announce()
     patch = {"metadata": {"uid": found.uid}, "spec": {found.kind.replicas_field: {key: {"replicas": replicas}}}}
     session.client.patch(found.kind.resource, found.name, patch, namespace=found.namespace)
     click.echo(f"{found.resource_name} scaled: {scaled.label} from {counts[key]} to {replicas}")
-    if not value_at(found.object, "spec", "elasticPolicy"):
+    if found.kind.name == MPI.name:
+        click.echo(
+            "Note: mpirun keeps the processes that it has started, unless the program is elastic, as with horovodrun. "
+            "Started again it has as many as the option -n in the command of the launcher says: to change both, edit "
+            "the manifest, or run the program with another --workers, and with --replace",
+            err=True,
+        )
+    elif not value_at(found.object, "spec", "elasticPolicy"):
         click.echo(
             "Note: ranks that are running keep the world size that they were started with, unless their program is "
-            "elastic, as with horovodrun; to start all of them with the new one: "
+            "elastic; to start all of them with the new one: "
             f"trainwright stop {found.name}{session.flags} && trainwright resume {found.name}{session.flags}",
             err=True,
         )
@@ -48,7 +58,7 @@ def _role(job: FoundJob, counts: dict[str, int], wanted: str | None) -> tuple[st
     name = wanted or job.kind.scaled_role or "Worker"
     role = job.kind.role(name)
     if role is None:
-        raise CommandError(f"a {job.kind.name} has no role {name}: it has {_roles(job.kind)}")
+        raise CommandError(f"{job.kind.with_article} has no role {name}: it has {_roles(job.kind)}")
     key = next((key for key in counts if key.lower() == role.label), None)
     if key is None:
         present = ", ".join(key.lower() for key in counts)
