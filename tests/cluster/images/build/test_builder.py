@@ -407,3 +407,11 @@ def test_what_is_missing_or_wrong_is_one_clear_error(build: Build, tmp_path: Pat
     assert "should be octal" in build.failure(f"FROM {BASE}\nCOPY --chmod=9 . /x\n")
     assert "does not exist; name another with -f" in build.failure(f"FROM {BASE}", path=tmp_path / "missing")
     assert "is not a directory" in build.failure(f"FROM {BASE}", context=tmp_path / "missing")
+
+
+def test_an_image_without_a_path_gets_dockers(build: Build) -> None:
+    default = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+    image = build("FROM scratch AS one\nENV A=b\nFROM one\nENV PATH=/opt/bin:$PATH\n")
+
+    assert image.config.config.env == [f"PATH=/opt/bin:{default}", "A=b"]

@@ -3,7 +3,7 @@
 import platform
 
 from trainwright.cluster.images.build.cache import cache_key
-from trainwright.cluster.images.build.configuration import DEFAULT_PATH, set_environment
+from trainwright.cluster.images.build.configuration import DEFAULT_PATH, environment, set_environment
 from trainwright.cluster.images.build.diagnosis import system_name
 from trainwright.cluster.images.build.errors import BuildError
 from trainwright.cluster.images.build.host_python import PREFIX, PYTHON_LABEL, HostPython, describe_python
@@ -80,7 +80,6 @@ class Bases:
         state = empty_state(here)
         config = state.config.config
         config.labels = {HOST_FILES_LABEL: "true"}
-        set_environment(config, {"PATH": DEFAULT_PATH})
         state.origin = name
         identity: list[object] = [name, here_name()]
         if self._options.python is not None:
@@ -96,11 +95,20 @@ class Bases:
 
 def empty_state(wanted: Platform) -> BuildState:
     config = ImageConfig(architecture=wanted.architecture, os=wanted.os, variant=wanted.variant)
-    return BuildState(config, [], cache_key(SCRATCH, str(wanted)), origin=SCRATCH)
+    return _with_path(BuildState(config, [], cache_key(SCRATCH, str(wanted)), origin=SCRATCH))
 
 
 def state_of(image: Image, name: str) -> BuildState:
-    return BuildState(image.config, list(image.manifest.layers), cache_key("image", image.id), origin=name).next_stage()
+    state = BuildState(image.config, list(image.manifest.layers), cache_key("image", image.id), origin=name)
+    return _with_path(state.next_stage())
+
+
+def _with_path(state: BuildState) -> BuildState:
+    """As Docker, so that `ENV PATH=/opt/bin:$PATH` means what it says on an image without the variable."""
+    if "PATH" not in environment(state.config.config):
+        set_environment(state.config.config, {"PATH": DEFAULT_PATH})
+        state.key = cache_key(state.key, DEFAULT_PATH)
+    return state
 
 
 def here_name() -> str:
