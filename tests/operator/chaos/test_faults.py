@@ -31,7 +31,7 @@ _QUIET_SECONDS = 1.0
 
 
 @pytest.mark.apiserver
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(900)
 async def test_faults_between_operator_and_server_lose_nothing_and_repeat_nothing(
     client: Client, control_plane: ControlPlane, real_namespace: str, tmp_path: Path
 ) -> None:

@@ -28,7 +28,7 @@ SEED = 4
 
 
 @pytest.mark.apiserver
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(900)
 async def test_kills_of_the_operator_lose_nothing_and_repeat_nothing(
     client: Client, control_plane: ControlPlane, real_namespace: str, tmp_path: Path
 ) -> None:

@@ -52,7 +52,7 @@ def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlP
 
 
 @pytest.mark.apiserver
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(900)
 async def test_a_standby_takes_over_from_a_killed_or_paused_leader_which_never_writes_again(
     client: Client, control_plane: ControlPlane, real_namespace: str, tmp_path: Path
 ) -> None:

@@ -35,7 +35,7 @@ def assert_no_traceback(log: Path) -> None:
 
 
 async def all_succeeded(
-    client: Client, namespace: str, *operators: OperatorProcess, seconds: float = 100
+    client: Client, namespace: str, *operators: OperatorProcess, seconds: float = 240
 ) -> dict[str, Object]:
     """The jobs by name, once all of them have succeeded; none of the operators may end meanwhile."""
 
