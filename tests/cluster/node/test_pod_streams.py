@@ -120,6 +120,39 @@ async def test_files_that_a_command_writes_are_the_container_s(overlay: Any) -> 
     assert not Path("/tmp/go").exists()
 
 
+async def start_and_stop(pod: SupervisedPod, script: str) -> tuple[bytes, bytes]:
+    """All output of a command and its errors. The pod is stopped when the command has printed something."""
+    options = StreamOptions(command=("sh", "-c", script), stdout=True, stderr=True)
+    session = await streams_of(pod).exec(POD, "main", options)
+    try:
+        async with asyncio.timeout(60):
+            first = await anext(aiter(session.outputs[0]))
+            pod.stop()
+            rest, errors = await collect(session)
+        return first.data + rest, errors
+    finally:
+        session.close()
+
+
+SAVES = "trap 'sleep 0.1; echo saved; exit 5' TERM; echo started; while :; do sleep 0.01; done"
+
+
+@pytest.mark.parametrize("script", [SAVES, f'sh -c "{SAVES}"; true'], ids=["command", "child"])
+async def test_command_may_save_its_state_when_a_program_that_only_waits_is_stopped(runner: Any, script: str) -> None:
+    with runner.run(container(SLEEP), grace=60) as pod:
+        assert (await start_and_stop(pod, script))[0] == b"started\nsaved\n"
+        pod.wait()
+    assert pod.container()["state"]["terminated"]["exitCode"] == 143
+
+
+async def test_program_that_handles_sigterm_does_not_wait_for_commands(runner: Any) -> None:
+    with runner.run(container(SAVES), grace=60) as pod:
+        found, _ = await start_and_stop(pod, "trap '' TERM; echo started; while :; do sleep 0.01; done")
+        pod.wait()
+    assert found == b"started\n"
+    assert pod.output() == ["started", "saved"]
+
+
 async def test_terminal_echoes_resizes_and_sends_signals(runner: Any) -> None:
     script = (
         "trap 'echo interrupted; sleep 0.2; exit 3' INT; test -t 0 && echo terminal; stty size; "

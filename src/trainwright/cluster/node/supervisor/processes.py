@@ -89,6 +89,22 @@ def kill(pid: int, number: int) -> None:
         pass
 
 
+def kill_group(pid: int, number: int) -> None:
+    try:
+        os.killpg(pid, number)
+    except (ProcessLookupError, PermissionError):
+        pass
+
+
+def handles_sigterm(pid: int, proc: str) -> bool:
+    try:
+        with open(f"{proc}/{pid}/status", "rb") as file:
+            caught = next(line for line in file if line.startswith(b"SigCgt:"))
+    except (OSError, StopIteration):
+        return False
+    return bool(int(caught.split()[1], 16) >> (signal.SIGTERM - 1) & 1)
+
+
 def was_oom_killed(pid: int) -> bool:
     """True if the kernel's log can be read and says that the OOM killer ended this process."""
     try:

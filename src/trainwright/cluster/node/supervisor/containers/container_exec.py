@@ -31,6 +31,10 @@ class ContainerExec:
     def __init__(self, pod: dict[str, Any]) -> None:
         self._overlay = pod["sandbox"] == sandbox.OVERLAY
         self._running: dict[int, tuple[Container, Callable[[int], None]]] = {}
+        self._commands: dict[int, Container] = {}
+        """Those that may save their state before their container ends. Their pids are also their sessions."""
+        self._ending: dict[int, Container] = {}
+        """Those that have got SIGTERM."""
 
     def start(
         self,
@@ -43,12 +47,14 @@ class ContainerExec:
         on_exit: Callable[[int], None],
         on_start_error: Callable[[str], None] | None = None,
         terminal: Callable[[int], None] | None = None,
+        is_command: bool = False,
     ) -> int:
         """Returns the pid; `on_exit` gets the wait status. The container must be running.
 
         The descriptors stay open here. `on_start_error` is called in the child if the program cannot be executed; by
         default the child writes the error to `stderr`. `terminal` gives the process a terminal instead of the
-        descriptors: it is called in the child with the descriptor of the terminal's other end.
+        descriptors: it is called in the child with the descriptor of the terminal's other end. `is_command`: it can be
+        ended by `terminate`.
         """
         if container.process is None:
             raise ProcessLookupError(f"container {container.name} is not running")
@@ -73,13 +79,32 @@ class ContainerExec:
             if pidfd is not None:
                 os.close(pidfd)
         self._running[pid] = (container, on_exit)
+        if is_command:
+            self._commands[pid] = container
         return pid
 
     def reaped(self, pid: int, status: int) -> None:
         """To be called for every child of the supervisor that has ended."""
+        self._commands.pop(pid, None)
         if pid in self._running:
             _, on_exit = self._running.pop(pid)
             on_exit(status)
+
+    def has_commands(self, container: Container) -> bool:
+        return container in self._commands.values()
+
+    def terminate(self, container: Container) -> None:
+        """Sends SIGTERM to the commands of a container whose program does not handle it, such as those of mpirun in a
+        worker. Under a kubelet such a program ignores SIGTERM, so that its commands have the whole grace period."""
+        for pid, its_container in self._commands.items():
+            if its_container is container:
+                self._ending[pid] = container
+                processes.kill_group(pid, signal.SIGTERM)
+
+    def are_ending(self, container: Container, proc: str) -> bool:
+        """Whether processes of its terminated commands are left; their first one may have ended before others."""
+        sessions = {session for _, session in processes.list_processes(proc).values()}
+        return any(its_container is container and pid in sessions for pid, its_container in self._ending.items())
 
     def container_ended(self, container: Container, proc: str | None) -> None:
         """Kills what was started inside the container; `proc` is the pod's /proc. The processes are reaped later."""
@@ -92,6 +117,7 @@ class ContainerExec:
     def all_killed(self) -> None:
         """To be called when every process of the pod was killed and reaped."""
         running, self._running = self._running, {}
+        self._commands = {}
         for _, on_exit in running.values():
             on_exit(signal.SIGKILL)
 

@@ -146,6 +146,7 @@ class ExecSessions:
                 on_exit=on_exit,
                 on_start_error=lambda text: _send(connection, {"error": text}),
                 terminal=(lambda master: _send(connection, {"terminal": True}, [master])) if tty else None,
+                is_command=not tty,
             )
         except OSError as error:
             _send(connection, {"error": error.strerror or str(error)})

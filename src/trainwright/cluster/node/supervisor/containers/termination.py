@@ -22,6 +22,8 @@ class Termination:
         """End of the grace period, in monotonic seconds."""
         self.kill_at: float | None = None
         """When SIGKILL follows, once SIGTERM has been sent."""
+        self.waits_for_commands = False
+        """The program gets SIGTERM after the commands that were started in its container have ended."""
         self._has_waited = False
         self._hook_is_due = hook and grace > 0
         self._hook_runs = False

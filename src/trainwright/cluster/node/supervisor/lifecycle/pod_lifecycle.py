@@ -178,12 +178,29 @@ class PodLifecycle:
         while ending is not None and container.process is not None:
             step = ending.next_step(now, its_turn=its_turn)
             if step == termination.WAIT:
+                if ending.waits_for_commands and not self._execs.are_ending(container, self._proc or "/proc"):
+                    ending.waits_for_commands = False
+                    self._send_stop_signal(container)
                 return
             if step == termination.HOOK:
                 self._run_pre_stop(container, ending, now)
+            elif step == termination.KILL:
+                processes.kill(container.process, signal.SIGKILL)
+            elif ending.deadline > now and self._waits_only(container):
+                self._execs.terminate(container)
+                ending.waits_for_commands = True
             else:
-                stop = int(container.spec.get("stopSignal", signal.SIGTERM))
-                processes.kill(container.process, stop if step == termination.TERM else signal.SIGKILL)
+                self._send_stop_signal(container)
+
+    def _waits_only(self, container: Container) -> bool:
+        """Whether commands work in the container, and not its program."""
+        assert container.process is not None  # noqa: S101 - the caller has checked it
+        proc = self._proc or "/proc"
+        return self._execs.has_commands(container) and not processes.handles_sigterm(container.process, proc)
+
+    def _send_stop_signal(self, container: Container) -> None:
+        if container.process is not None:
+            processes.kill(container.process, int(container.spec.get("stopSignal", signal.SIGTERM)))
 
     def _run_pre_stop(self, container: Container, ending: Termination, now: float) -> None:
         def on_done(outcome: str, _: str) -> None:
