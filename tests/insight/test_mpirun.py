@@ -251,3 +251,13 @@ def test_a_program_that_mentions_mpi_is_none() -> None:
 def test_any_order_of_its_lines_is_read(texts: list[str]) -> None:
     report = find_mpi_report([Line(text) for text in texts])
     assert report is None or 0 <= report.first_line < len(texts)
+
+
+@pytest.mark.parametrize("code", [1, 139])
+def test_a_launcher_that_was_stopped_has_not_failed_by_itself(code: int) -> None:
+    stopped = replace(launcher("step=1 loss=2.3", code=code), stopped=True)
+    found = diagnose([stopped])
+    assert found is not None
+    assert found.cause is Cause.TERMINATED
+    resumed = replace(launcher("step=1 loss=2.3", code=0), exit_code=None, finished_at=None, lines=())
+    assert diagnose([stopped, resumed]) is None

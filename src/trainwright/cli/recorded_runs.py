@@ -42,6 +42,7 @@ def diagnosable_run(
         installer=install_command(python),
         directory=run.directory,
         missing_image=run.missing_image,
+        stopped=run.stopped,
     )
 
 

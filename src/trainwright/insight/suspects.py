@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from trainwright.insight.causes import NODE_STOPPED, decisive_exception, explain
-from trainwright.insight.evidence import Cause, Evidence, Explanation
+from trainwright.insight.evidence import Cause, Evidence, Explanation, describe_end
 from trainwright.insight.exceptions import (
     FailedProcess,
     Line,
@@ -46,6 +46,8 @@ class Run:
     """The working directory of the container on this machine; empty if it is unknown."""
     missing_image: str = ""
     """The image of the container if this machine did not have it, so that the container had the machine's files."""
+    stopped: bool = False
+    """It ended after its pod had been asked to end: deleted, or the job was suspended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +103,17 @@ class Suspect:
 
 
 def suspects_of(run: Run) -> list[Suspect]:
+    found = _suspects_of(run)
+    if not run.stopped:
+        return found
+    # How a program ends on SIGTERM is its own affair: mpirun does so with 1, or crashes.
+    summary = f"{describe_end(run.exit_code, run.reason)} after SIGTERM"
+    ended = Explanation(Cause.TERMINATED, summary, "a user or the cluster ended it")
+    own_affair = {Cause.EXIT_CODE, Cause.UNKNOWN, Cause.NATIVE_CRASH}
+    return [replace(one, explanation=ended) if one.explanation.cause in own_affair else one for one in found]
+
+
+def _suspects_of(run: Run) -> list[Suspect]:
     if run.rank == _LAUNCHER:
         run = replace(run, lines=tuple(line for line in run.lines if not is_trace(line.text)))
     if run.reason == NODE_STOPPED:

@@ -1,5 +1,6 @@
 """What commands read of the pods of a job directly from the node's directory."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -136,6 +137,26 @@ def test_a_run_without_its_image_names_it(tmp_path: Path, missing: dict[str, boo
     init = ended(container_status.new_status("init", initialized=True), 1, "200000")
     pod.set_state(container_status.new_status("main", initialized=False), inits=(init,))
     assert [run.missing_image for run in pod.record.runs] == [named]
+
+
+@pytest.mark.parametrize(
+    ("request_", "at", "stopped"),
+    [
+        ({"grace": 30.0, "reason": "", "message": ""}, START, True),
+        ({"grace": 30.0, "reason": "", "message": ""}, START + 1, False),
+        ({"grace": 30.0, "reason": "DeadlineExceeded", "message": "late"}, START, False),
+    ],
+    ids=["before it ended", "afterwards", "by its deadline"],
+)
+def test_a_run_knows_whether_its_pod_was_asked_to_end(
+    pod: Pod, request_: dict[str, Any], at: int, stopped: bool
+) -> None:
+    pod.set_state(ended(container_status.new_status("main", initialized=True), 1, "500000"))
+    file = pod.directory / "stop.json"
+    write_json(str(file), request_)
+    os.utime(file, (at, at))
+    [run] = pod.record.runs
+    assert run.stopped is stopped
 
 
 def test_init_containers_come_first(tmp_path: Path) -> None:

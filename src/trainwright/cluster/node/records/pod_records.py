@@ -5,6 +5,7 @@ deleted the Pod objects.
 """
 
 import codecs
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -37,6 +38,8 @@ class ContainerRun:
     """The working directory of the container; empty if only the status of the pod is known."""
     missing_image: str = ""
     """The image of the container if this machine did not have it, so that the container had the machine's files."""
+    stopped: bool = False
+    """It ended after its pod had been asked to end: deleted, or the job was suspended."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,6 +176,7 @@ def _read_pod(directory: Path) -> _Pod | None:
 
 def _pod_record(directory: Path, pod: _Pod, owner_uid: str, *, removed: bool) -> PodRecord:
     state = _read_state(directory)
+    stopped_at = _stopped_at(directory)
     runs: list[ContainerRun] = []
     for field, containers, init in (
         ("initContainers", pod.init_containers, True),
@@ -185,7 +189,15 @@ def _pod_record(directory: Path, pod: _Pod, owner_uid: str, *, removed: bool) ->
             for number in _logged_runs(directory / "logs" / container.name) - found.keys():
                 found[number] = ContainerRun(container=container.name, init=init, number=number)
             missing = container.image if container.missing_image else ""
-            runs += [replace(found[number], directory=container.cwd, missing_image=missing) for number in sorted(found)]
+            runs += [
+                replace(
+                    run,
+                    directory=container.cwd,
+                    missing_image=missing,
+                    stopped=run.finished_at is not None and run.finished_at >= stopped_at,
+                )
+                for _, run in sorted(found.items())
+            ]
     return PodRecord(
         uid=pod.uid,
         name=pod.name,
@@ -196,6 +208,16 @@ def _pod_record(directory: Path, pod: _Pod, owner_uid: str, *, removed: bool) ->
         runs=tuple(runs),
         removed=removed,
     )
+
+
+def _stopped_at(directory: Path) -> float:
+    """When the pod was asked to end, by nobody but its user or operator; infinity if it was not."""
+    file = directory / "stop.json"
+    try:
+        request = msgspec.json.decode(file.read_bytes())
+        return math.inf if request.get("reason") or "shutdown" in request else file.stat().st_mtime
+    except (OSError, msgspec.DecodeError):
+        return math.inf
 
 
 def _read_state(directory: Path) -> dict[str, Any]:
