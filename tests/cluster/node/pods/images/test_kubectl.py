@@ -172,3 +172,32 @@ def test_a_wait_goes_on_after_a_restart_of_the_api_server(
     server = ApiServer(kubectl.API_SOCKET, event("a"), event("b"))
     monkeypatch.setattr("time.sleep", server.sleep)
     assert kubectl.wait(cluster, ["pod/a", "pod/b"], {"for": "condition=Ready", "timeout": "60s"}) == 0
+
+
+def test_a_timeout_that_is_not_in_seconds_is_refused(cluster: kubectl.Cluster) -> None:
+    with pytest.raises(kubectl.KubectlError, match="--timeout=2m: write seconds, such as 90s"):
+        kubectl.wait(cluster, ["pod/a"], {"for": "condition=Ready", "timeout": "2m"})
+
+
+def test_output_waits_for_a_reader_whose_pipe_does_not_block() -> None:
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    output = b"x" * 1_000_000  # more than a pipe holds
+
+    def copy() -> None:
+        with os.fdopen(writer, "wb"):
+            kubectl.write(writer, output)
+
+    copying = threading.Thread(target=copy)
+    copying.start()
+    with os.fdopen(reader, "rb") as pipe:
+        assert pipe.read() == output
+    copying.join()
+
+
+def test_output_that_cannot_be_written_is_not_blamed_on_the_api_server() -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    with pytest.raises(kubectl.KubectlError, match="cannot write the output of the command: Broken pipe"):
+        kubectl.write(writer, b"x")
+    os.close(writer)

@@ -276,13 +276,25 @@ def copy_output(session: "_socket.socket", outputs: "dict[int, int]") -> bytes:
                 answer = receive_answer(session)
                 poll.unregister(descriptor)
             elif data := os.read(descriptor, 65536):
-                while data:
-                    data = data[os.write(outputs[descriptor], data) :]
+                write(outputs[descriptor], data)
             else:
                 poll.unregister(descriptor)
                 del outputs[descriptor]
                 os.close(descriptor)
     return answer
+
+
+def write(descriptor: int, data: bytes) -> None:
+    """Waits for its reader also if the descriptor does not block: mpirun, which has it too, may have set that."""
+    while data:
+        try:
+            data = data[os.write(descriptor, data) :]
+        except BlockingIOError:
+            poll = select.poll()
+            poll.register(descriptor, select.POLLOUT)
+            poll.poll()
+        except OSError as error:
+            raise KubectlError(f"cannot write the output of the command: {error.strerror}") from None
 
 
 def receive_answer(session: "_socket.socket") -> bytes:
@@ -318,8 +330,7 @@ def wait(cluster: Cluster, resources: "list[str]", options: "dict[str, str]") ->
     missing = {name[4:] for name in resources if name.startswith("pod/")}
     if not condition or len(missing) < len(set(resources)):
         raise KubectlError(USAGE)
-    seconds = float(options.get("timeout", "30s").rstrip("s"))
-    for pod in watch(cluster, seconds):
+    for pod in watch(cluster, seconds_of(options.get("timeout", "30s"))):
         if has(pod, condition):
             missing.discard(pod["metadata"]["name"])
         if not missing:
@@ -327,6 +338,13 @@ def wait(cluster: Cluster, resources: "list[str]", options: "dict[str, str]") ->
     names = [f"pods/{name}" for name in sorted(missing)]
     more = [f"{len(names) - SHOWN_PODS} more"] if len(names) > SHOWN_PODS else []
     raise KubectlError(f"timed out waiting for the condition on {', '.join([*names[:SHOWN_PODS], *more])}")
+
+
+def seconds_of(timeout: str) -> float:
+    try:
+        return float(timeout.removesuffix("s"))
+    except ValueError:
+        raise KubectlError(f"--timeout={timeout}: write seconds, such as 90s") from None
 
 
 def watch(cluster: Cluster, seconds: float) -> "Iterator[dict[str, Any]]":
