@@ -1,11 +1,13 @@
 """Exec and attach in real pods under real supervisors: as root and as an ordinary user, in both sandboxes."""
 
 import asyncio
+import json
 import os
 import re
 import shutil
 import socket
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -263,6 +265,23 @@ async def test_prepared_command_whose_client_has_gone_never_runs(runner: Any) ->
         for _ in range(100):  # more than there may be at the same time
             (await streams.prepare_exec(POD, "main", ["touch", "started"])).close()
         assert await run(pod, "ls") == (0, b"", b"")
+
+
+async def test_pod_survives_a_prepared_command_without_its_streams(plain: Any) -> None:
+    """A supervisor without free descriptors gets none of those that are sent to it."""
+    request = {"prepare": {"container": "main", "argv": ["true"], "tty": False}}
+    with plain.run(container(SLEEP)) as pod:
+        streams_of(pod)
+        directory = os.open(pod.directory, os.O_RDONLY)
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as client:
+            client.connect(f"/proc/self/fd/{directory}/{SESSION_SOCKET}")
+            client.send(json.dumps(request).encode())
+            client.send(b"start")
+            with suppress(ConnectionError):
+                while await asyncio.to_thread(client.recv, 100):
+                    pass
+        os.close(directory)
+        assert await run(pod, "echo", "on") == (0, b"on\n", b"")
 
 
 async def test_command_cannot_be_prepared_in_a_container_that_has_ended(plain: Any) -> None:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 _MAX_REQUEST_BYTES = 256 * 1024
 _MAX_SESSIONS = 64
 """Sessions of one pod at the same time."""
+_STREAMS = 3
 
 
 class ExecSessions:
@@ -74,7 +75,9 @@ class ExecSessions:
 
     def _on_request(self, connection: socket.socket) -> None:
         try:
-            data, descriptors, flags, _ = socket.recv_fds(connection, _MAX_REQUEST_BYTES, 3, socket.MSG_CMSG_CLOEXEC)
+            data, descriptors, flags, _ = socket.recv_fds(
+                connection, _MAX_REQUEST_BYTES, _STREAMS, socket.MSG_CMSG_CLOEXEC
+            )
         except BlockingIOError:
             return
         except OSError:
@@ -103,7 +106,10 @@ class ExecSessions:
             _send(connection, {"notFound": True})
             self._close(connection)
             return
-        self._prepared[connection] = [os.dup(descriptor) for descriptor in descriptors]
+        if len(descriptors) < _STREAMS:
+            raise ValueError("no descriptor of this process is free for them")
+        self._prepared[connection] = descriptors[:]
+        descriptors.clear()  # closed with the session
         self._watch(connection.fileno(), lambda: self._start_prepared(connection, request))
         _send(connection, {"prepared": True})
 
