@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 from aiohttp import web
 
 from tests.support.cluster.embedded_apiserver import tls_for_loopback
-from trainwright.net.http_server import BodyTooLargeError, HttpServer, Limits, read_body
+from trainwright.net.http_server import BodyTooLargeError, HttpServer, Limits, is_local, read_body
 
 REQUEST = b"GET /%b HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
@@ -96,6 +97,31 @@ async def test_unix_socket_serves_without_tls_and_is_removed_at_the_end(
     finally:
         await server.close()
     assert not path.exists()
+
+
+async def test_request_of_a_tls_client_that_has_gone_is_not_local() -> None:
+    answers = []
+
+    async def handle(request: web.BaseRequest) -> web.StreamResponse:
+        assert request.transport is not None
+        request.transport.abort()
+        await asyncio.sleep(0)  # asyncio has dropped the socket, aiohttp has not been told
+        answers.append((request.transport.get_extra_info("socket"), is_local(request)))
+        return web.Response()
+
+    tls, authority = tls_for_loopback()
+    server = HttpServer(handle, tls=tls)
+    port = await server.start("127.0.0.1", 0)
+    try:
+        trusting = ssl.create_default_context(cadata=authority.decode())
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=trusting)
+        writer.write(REQUEST % b"")
+        with suppress(ConnectionError):
+            await reader.read()
+        writer.close()
+    finally:
+        await server.close()
+    assert answers == [(None, False)]
 
 
 async def _greet(_request: web.BaseRequest) -> web.StreamResponse:

@@ -275,6 +275,13 @@ async def read_body(request: web.BaseRequest, limit: int) -> bytes:
     return b"".join(chunks)
 
 
+def is_local(request: web.BaseRequest) -> bool:
+    """True for a request over a Unix socket."""
+    # The socket of a connection with TLS is None as soon as its client has gone.
+    connection = request.transport.get_extra_info("socket") if request.transport else None
+    return connection is not None and connection.family == socket.AF_UNIX
+
+
 async def _listen(host: str | None, port: int) -> list[socket.socket]:
     """Sockets for all addresses of the host, on the same port."""
     loop = asyncio.get_running_loop()

@@ -75,7 +75,7 @@ class AcceptedWebSocket:
 
     def send_descriptors(self, descriptors: Sequence[int]) -> None:
         # The transport cannot send them. What it has not sent itself must not be overtaken.
-        if self._transport is None or self._transport.get_write_buffer_size():
+        if self._transport is None or self._transport.is_closing() or self._transport.get_write_buffer_size():
             raise ConnectionResetError("the client does not read")
         with self._transport.get_extra_info("socket").dup() as connection:
             try:

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import socket
 import ssl
 import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
@@ -40,7 +39,7 @@ from trainwright.kube.client.requests import Request
 from trainwright.kube.client.requests import Response as KubeResponse
 from trainwright.net import websocket
 from trainwright.net.certificate_authority import Authority, new_key_pem
-from trainwright.net.http_server import BodyTooLargeError, HttpServer, read_body
+from trainwright.net.http_server import BodyTooLargeError, HttpServer, is_local, read_body
 from trainwright.objects.kinds.resource_usage import UsageReader
 
 logger = logging.getLogger(__name__)
@@ -184,7 +183,7 @@ class ApiServer:
             request.query,
             request.headers,
             certificate=transport.get_extra_info("peercert") if transport else None,
-            is_local=transport is not None and transport.get_extra_info("socket").family == socket.AF_UNIX,
+            is_local=is_local(request),
         )
         try:
             user = self._authorize(received)
