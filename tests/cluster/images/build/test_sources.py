@@ -107,6 +107,10 @@ def test_a_git_address_is_fetched_with_git(store: ImageStore, tmp_path: Path, mo
 
     assert failure(store, f"{address}#v1:nothing").endswith("app.git has no directory nothing")
     assert "git fetch of https://git.example.com/team/app.git: fatal: " in failure(store, f"{address}#v2")
+    secret = failure(store, "https://me:t0ken@127.0.0.1:9/app.git#v1")
+    assert secret.startswith("git fetch of https://127.0.0.1:9/app.git: fatal: ")
+    assert "t0ken" not in secret
+    assert "git fetch" in failure(store, f"{address}#--upload-pack=touch {tmp_path}/own")  # no option of git
     assert not (tmp_path / "own").exists()
     monkeypatch.setenv("PATH", "")
     assert failure(store, address).endswith("the program git is not here: install it, or build from a clone")

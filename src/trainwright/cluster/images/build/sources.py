@@ -1,6 +1,7 @@
 """What a build is made from, as users name it: a directory, standard input, or an address."""
 
 import os
+import re
 import shutil
 import subprocess
 import tempfile
@@ -22,6 +23,7 @@ STANDARD_INPUT = "-"
 _DOCKERFILE = "Dockerfile"
 _CONTAINERFILE = "Containerfile"
 """Podman's name of the same."""
+_CREDENTIALS = re.compile(r"(?<=^https://)[^/]*@|(?<=^http://)[^/]*@")
 _GIT_SECONDS = 600
 _OTHER_REPOSITORY = frozenset(
     f"GIT_{name}"
@@ -124,10 +126,11 @@ def _clone(address: str, directory: Path) -> Path:
     reference, _, inside = fragment.partition(":")
     if repository.startswith("github.com/"):
         repository = f"https://{repository}"
+    shown = _shown(repository)
     program = shutil.which("git")
     if program is None:
         raise BuildError(
-            f"{repository} is a Git repository, and the program git is not here: install it, or build from a clone"
+            f"{shown} is a Git repository, and the program git is not here: install it, or build from a clone"
         )
     commands = (
         ("init", "--quiet"),
@@ -151,17 +154,18 @@ def _clone(address: str, directory: Path) -> Path:
                 check=False,
             )
         except subprocess.TimeoutExpired as error:
-            raise BuildError(f"git {words[0]} of {repository} took more than {_GIT_SECONDS} seconds") from error
+            raise BuildError(f"git {words[0]} of {shown} took more than {_GIT_SECONDS} seconds") from error
         if done.returncode:
             cause = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[0]
-            raise BuildError(f"git {words[0]} of {repository}: {cause}")
+            raise BuildError(f"git {words[0]} of {shown}: {cause.replace(repository, shown)}")
     shutil.rmtree(directory / ".git")
     tree = Tree(str(directory))
     found = Path(tree.absolute(tree.resolve(inside)))
     if not found.is_dir():
-        raise BuildError(f"{repository} has no directory {inside}")
+        raise BuildError(f"{shown} has no directory {inside}")
     return found
 
 
 def _shown(context: str) -> str:
-    return "standard input" if context == STANDARD_INPUT else context
+    """Without the token or password of an address, which must not get into the logs of a CI system."""
+    return "standard input" if context == STANDARD_INPUT else _CREDENTIALS.sub("", context)
