@@ -269,9 +269,12 @@ def test_prune_removes_what_passes_the_filters(images: Images) -> None:
 
     assert "untagged: old:latest\n" in printed
     assert sorted(images.output("ls", "--format", "{{.Repository}}").split()) == ["kept", "new"]
+    # Before it asks, and it asks about the same images.
     assert "invalid filter until=soon: write until=24h or until=2026-" in images.error(
-        "prune", "-f", "--filter", "until=soon"
+        "prune", "--filter", "until=soon"
     )
+    asked = images("prune", "-a", "--filter", "label=keep", stdin=b"n\n").stderr
+    assert asked.startswith("WARNING! This will remove all images that no pod uses, if they match label=keep.\n")
 
 
 def test_df_counts_shared_layers_once(images: Images) -> None:

@@ -33,13 +33,14 @@ def prune_command(all_images: bool, force: bool, filters: tuple[str, ...], data_
 
     Layers that only interrupted pulls and builds have left are removed too.
     """
-    what = "all images that no pod uses, and the build cache" if all_images else "all images without a name"
-    if not force:
-        click.echo(f"WARNING! This will remove {what}.", err=True)
-        if not click.confirm("Are you sure you want to continue?", default=False, err=True):
-            raise click.Abort
     store = open_store(data_dir)
     passes = parse_filters(store, filters, ("until", "label"))
+    if not force:
+        what = "all images that no pod uses" if all_images else "all images without a name"
+        more = f", if they match {', '.join(filters)}" if filters else ", and the build cache" if all_images else ""
+        click.echo(f"WARNING! This will remove {what}{more}.", err=True)
+        if not click.confirm("Are you sure you want to continue?", default=False, err=True):
+            raise click.Abort
     with report_image_errors():
         for line in _remove_images(store, passes, all_images=all_images):
             click.echo(line)
