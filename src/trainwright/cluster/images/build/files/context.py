@@ -128,7 +128,7 @@ class Context:
                 else:
                     local.append(source)
             job = replace(pattern, sources=local).in_tree(self.tree) if local else pattern.template
-            digests.append(self._digest(job))
+            digests.append(self._digest(job.sources))
             if copy.is_add and copy.unpack is not False:
                 job, more = self._split_archives(job)
                 archives += more
@@ -146,13 +146,11 @@ class Context:
         files = self.tree.find(source)
         if not files:
             raise BuildError(f"file not found in build context or excluded by .dockerignore: --mount of {source}")
-        return digest_of_files(self.tree, files)
+        return self._digest([(self.tree, file) for file in files])
 
-    def _digest(self, job: CopyJob) -> str:
+    def _digest(self, sources: Sequence[tuple[Tree, TreeFile]]) -> str:
         try:
-            return hashlib.sha256(
-                "".join(digest_of_files(tree, [file]) for tree, file in job.sources).encode()
-            ).hexdigest()
+            return hashlib.sha256("".join(digest_of_files(tree, [file]) for tree, file in sources).encode()).hexdigest()
         except OSError as error:
             name = str(error.filename or "").removeprefix(f"{self.tree.root}/")
             raise BuildError(f"cannot read {name or 'the context'}: {error.strerror or error}") from error
