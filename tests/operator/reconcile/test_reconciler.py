@@ -167,6 +167,21 @@ async def test_numbers_of_pods_wait_while_many_jobs_change_and_conditions_do_not
     assert await bench.counts("job", real_namespace) == {"Master": {"active": 1}, "Worker": {"active": 2}}
 
 
+async def test_numbers_of_a_deleted_job_get_a_new_time(client: Client, real_namespace: str) -> None:
+    bench = Bench(client)
+    job = await bench.submit(JobBuilder("job", namespace=real_namespace).master().workers(1))
+    await bench.reconcile_until_settled(job)
+    bench.pacer.delay(ObjectKey(PYTORCH.name, "team", "other"))
+    await bench.start_pod("job-worker-0", real_namespace)
+    assert await bench.reconcile(job) == RequeueAfter(INTERVAL)
+
+    version = (await client.get(PYTORCH.resource, "job", namespace=real_namespace))["metadata"]["resourceVersion"]
+    bench.caches.jobs[PYTORCH.name].store.replace([], version)
+    assert await bench.reconcile(job) == Done()
+
+    assert bench.pacer.delay(ObjectKey(PYTORCH.name, real_namespace, "job")) == 2 * INTERVAL
+
+
 async def test_numbers_of_pods_that_could_not_be_written_are_written_with_the_next_try(
     control_plane: ControlPlane, real_namespace: str
 ) -> None:
