@@ -213,6 +213,24 @@ def test_bombs_are_stopped(layer: Path) -> None:
         unpack(archive(*(entry(f"f{number}") for number in range(60))), layer, max_entries=50)
 
 
+def test_files_are_written_to_directories_that_are_read_only_in_the_end(layer: Path) -> None:
+    """Root may write to them anyway."""
+    layer.mkdir()
+    names = {".": 0o555, "closed": 0o555, "closed/inside": 0o500, "replaced": 0o500, "target": 0o755}
+    directories = [entry(name, tarfile.DIRTYPE, mode=mode) for name, mode in names.items()]
+    link = entry("replaced", tarfile.SYMTYPE, linkname="target")
+
+    unpack(archive(*directories, entry("closed/inside/file"), link), layer)
+
+    modes = {name: stat.S_IMODE((layer / name).stat().st_mode) for name in names}
+    assert modes == names | {"replaced": names["target"]}
+    assert (layer / "closed").stat().st_mtime == 1_700_000_000
+    assert (layer / "closed/inside/file").exists()
+    layer.chmod(0o755)  # for pytest, which removes it
+    (layer / "closed").chmod(0o755)
+    (layer / "closed/inside").chmod(0o755)
+
+
 def test_an_ordinary_user_gets_no_devices_and_is_told_which(layer: Path) -> None:
     if os.geteuid() == 0:
         pytest.skip("root makes devices")

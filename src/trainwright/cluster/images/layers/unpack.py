@@ -11,6 +11,7 @@ import os
 import shutil
 import stat
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import BinaryIO
 
@@ -102,6 +103,9 @@ class _Unpacker:
         """The directory of the last entry: most entries are beside the one before them."""
         self._times: dict[bytes, int] = {}
         """Of directories, set at the end: what is made in them changes them."""
+        self._modes: dict[bytes, tuple[int, int]] = {}
+        """Of directories that their owner may not write to, with their inodes. They are set at the end: an ordinary
+        user could add nothing later."""
 
     def add(self, entry: TarEntry, tar: TarStream) -> None:
         self.entries += 1
@@ -116,16 +120,26 @@ class _Unpacker:
 
     def finish(self) -> None:
         for path, time in self._times.items():
-            try:
-                found = _open_in(self._root, path, _DIRECTORY)
-            except OSError:
-                continue  # a later entry has replaced it
-            try:
-                os.utime(f"/proc/self/fd/{found}", ns=(time, time))
-            except (OSError, OverflowError):
-                pass  # a time that the file system does not have
-            finally:
-                os.close(found)
+            with self._directory(path) as directory, suppress(OSError, OverflowError):  # the file system lacks the time
+                os.utime(directory, ns=(time, time))
+        for path in sorted(self._modes, reverse=True):  # what is inside first
+            inode, mode = self._modes[path]
+            with self._directory(path) as directory, suppress(FileNotFoundError):
+                if os.stat(directory).st_ino == inode:
+                    os.chmod(directory, mode)
+
+    @contextmanager
+    def _directory(self, path: bytes) -> Iterator[str]:
+        """A path by which a directory of the layer is changed; one that does not exist if it was replaced."""
+        try:
+            found = _open_in(self._root, path, _DIRECTORY)
+        except OSError:
+            yield ""
+            return
+        try:
+            yield f"/proc/self/fd/{found}"
+        finally:
+            os.close(found)
 
     def close(self) -> None:
         if self._parent is not None:
@@ -195,9 +209,17 @@ class _Unpacker:
             os.mkdir(name, 0o700, dir_fd=parent)
             if removed:  # the files of lower layers do not come back with it
                 _make_opaque(parent, name)
+        self._keep_writable(path, os.stat(name, dir_fd=parent, follow_symlinks=False).st_ino, entry)
         _set_attributes(parent, name, entry)
         if len(self._times) < _MAX_TIMES:
             self._times[path] = entry.mtime_ns
+
+    def _keep_writable(self, path: bytes, inode: int, entry: TarEntry) -> None:
+        """Until the end."""
+        self._modes.pop(path, None)
+        if ~entry.mode & stat.S_IRWXU and len(self._modes) < _MAX_TIMES:
+            self._modes[path] = (inode, entry.mode)
+            entry.mode |= stat.S_IRWXU
 
     def _add_hard_link(self, parent: int, name: bytes, entry: TarEntry) -> None:
         target = _clean(entry.link)
@@ -281,6 +303,7 @@ class _Unpacker:
         return _open_in(self._root, path, _DIRECTORY)
 
     def _set_attributes_of_root(self, entry: TarEntry) -> None:
+        self._keep_writable(b"", os.fstat(self._root).st_ino, entry)
         os.chmod(f"/proc/self/fd/{self._root}", entry.mode)
         _change_owner(f"/proc/self/fd/{self._root}", None, entry, follow=True)
         self._times[b""] = entry.mtime_ns
