@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import click
 import pytest
@@ -49,6 +50,15 @@ def test_ctrl_c_ends_a_command_with_exit_code_130(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(click.Command, "invoke", lambda command, ctx: interrupted())
     result = CliRunner().invoke(cli, ["version"])
     assert (result.exit_code, result.stderr) == (130, "Interrupted\n")
+
+
+def test_closed_standard_input_is_an_empty_one(tmp_path: Path) -> None:
+    (tmp_path / "Dockerfile").write_text("FROM scratch\n")
+    build = f'exec "{sys.executable}" -m trainwright image build --data-dir "$0/data" -q "$0" <&-'
+
+    done = subprocess.run(["sh", "-c", build, str(tmp_path)], capture_output=True, text=True, check=False)
+
+    assert done.stdout.startswith("sha256:"), done.stderr
 
 
 def test_a_misspelled_command_gets_a_suggestion() -> None:

@@ -1,5 +1,7 @@
 """The entry point. It lists the commands without importing them, so that the command line starts fast."""
 
+import os
+import sys
 from typing import Any
 
 import click
@@ -103,4 +105,6 @@ def cli() -> None:
 
 
 def main(**settings: Any) -> None:
+    if sys.stdin is None:  # started with <&-: commands that ask or read get an end of file
+        sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: PTH123, SIM115 - until the process ends
     cli(prog_name="trainwright", **settings)
