@@ -53,7 +53,9 @@ def open_source(
         )
     if os.path.isdir(context) and dockerfile != STANDARD_INPUT:
         directory = Path(context).absolute()
-        yield BuildSource(directory, Path(dockerfile).absolute() if dockerfile else directory / _default(directory))
+        yield BuildSource(
+            directory, Path(dockerfile).absolute() if dockerfile else directory / _default_dockerfile(directory)
+        )
         return
     with store.lease():
         temporary = Path(tempfile.mkdtemp(prefix="context-", dir=store.directory / "tmp"))
@@ -99,12 +101,14 @@ def _fetch(temporary: Path, context: str, dockerfile: str | None, standard_input
         loaded.unlink()
     if dockerfile == STANDARD_INPUT:
         return BuildSource(directory, written)
-    return BuildSource(directory, _find_dockerfile(directory, dockerfile or _default(directory), _shown(context)))
+    return BuildSource(
+        directory, _find_dockerfile(directory, dockerfile or _default_dockerfile(directory), _shown(context))
+    )
 
 
-def _default(directory: Path) -> str:
-    has_podmans = not (directory / _DOCKERFILE).exists() and (directory / _CONTAINERFILE).exists()
-    return _CONTAINERFILE if has_podmans else _DOCKERFILE
+def _default_dockerfile(directory: Path) -> str:
+    is_podmans = not (directory / _DOCKERFILE).exists() and (directory / _CONTAINERFILE).exists()
+    return _CONTAINERFILE if is_podmans else _DOCKERFILE
 
 
 def _find_dockerfile(directory: Path, name: str, where: str) -> Path:
