@@ -113,11 +113,13 @@ class ContainerExec:
                 processes.kill(pid, signal.SIGKILL)
                 if proc:
                     processes.kill_session(pid, proc)
+        # The container may run again: a new process can have the pid of one of these commands.
+        self._ending = {pid: other for pid, other in self._ending.items() if other is not container}
 
     def all_killed(self) -> None:
         """To be called when every process of the pod was killed and reaped."""
         running, self._running = self._running, {}
-        self._commands = {}
+        self._commands, self._ending = {}, {}
         for _, on_exit in running.values():
             on_exit(signal.SIGKILL)
 
