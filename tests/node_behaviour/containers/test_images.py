@@ -25,15 +25,17 @@ async def output(node: NodeNamespace, container: Object) -> str:
 
 
 async def waiting(node: NodeNamespace, container: Object) -> Object:
+    """What the container waits for; fails as soon as the pod has ended instead."""
     await node.pod("p", container)
 
-    def state(pod: Object) -> Object:
-        statuses = pod.get("status", {}).get("containerStatuses") or [{"state": {}}]
+    def cause(pod: Object) -> Object:
+        statuses = pod["status"].get("containerStatuses") or [{"state": {}}]
         found: Object = statuses[0]["state"].get("waiting") or {}
-        return found
+        return found if found.get("reason") != "ContainerCreating" else {}
 
-    pod = await node.until("p", lambda pod: state(pod).get("reason") not in {None, "ContainerCreating"})
-    return state(pod)
+    pod = await node.until("p", lambda pod: cause(pod) or pod["status"].get("phase") in {"Succeeded", "Failed"})
+    assert cause(pod), pod["status"]
+    return cause(pod)
 
 
 async def test_entrypoint_and_cmd_are_the_program(node: NodeNamespace) -> None:
