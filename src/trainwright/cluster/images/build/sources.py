@@ -5,7 +5,7 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -83,14 +83,7 @@ def _fetch(temporary: Path, context: str, dockerfile: str | None, standard_input
         directory = _clone(context, directory)
     else:
         loaded = temporary / "loaded"
-        if context == STANDARD_INPUT:
-            _write(standard_input, loaded)
-        elif is_address(context):
-            download(context, str(loaded), "")
-        elif os.path.isfile(context):
-            raise BuildError(f"{context} is a file: name the directory to build from, and the Dockerfile with -f")
-        else:
-            raise BuildError(f"{context} is not a directory: name the directory to build from, an address, or -")
+        _load(context, loaded, standard_input)
         if not is_archive(str(loaded)):
             if dockerfile is not None:
                 raise BuildError(
@@ -104,6 +97,18 @@ def _fetch(temporary: Path, context: str, dockerfile: str | None, standard_input
     return BuildSource(
         directory, _find_dockerfile(directory, dockerfile or _default_dockerfile(directory), _shown(context))
     )
+
+
+def _load(context: str, path: Path, standard_input: BinaryIO) -> None:
+    """Writes what standard input or an address gives to a file."""
+    if context == STANDARD_INPUT:
+        _write(standard_input, path)
+    elif is_address(context):
+        download(context, str(path), "")
+    elif os.path.isfile(context):
+        raise BuildError(f"{context} is a file: name the directory to build from, and the Dockerfile with -f")
+    else:
+        raise BuildError(f"{context} is not a directory: name the directory to build from, an address, or -")
 
 
 def _default_dockerfile(directory: Path) -> str:
@@ -142,25 +147,8 @@ def _clone(address: str, directory: Path) -> Path:
         ("checkout", "--quiet", "FETCH_HEAD"),
         ("submodule", "--quiet", "update", "--init", "--recursive", "--depth=1"),
     )
-    environment = {name: value for name, value in os.environ.items() if name not in _OTHER_REPOSITORY}
-    environment["GIT_TERMINAL_PROMPT"] = "0"
     for words in commands:
-        try:
-            done = subprocess.run(
-                [program, *words],
-                cwd=directory,
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                errors="replace",
-                timeout=_GIT_SECONDS,
-                check=False,
-            )
-        except subprocess.TimeoutExpired as error:
-            raise BuildError(f"git {words[0]} of {shown} took more than {_GIT_SECONDS} seconds") from error
-        if done.returncode:
-            cause = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[0]
+        if cause := _run_git(program, words, directory):
             raise BuildError(f"git {words[0]} of {shown}: {cause.replace(repository, shown)}")
     shutil.rmtree(directory / ".git")
     tree = Tree(str(directory))
@@ -168,6 +156,28 @@ def _clone(address: str, directory: Path) -> Path:
     if not found.is_dir():
         raise BuildError(f"{shown} has no directory {inside}")
     return found
+
+
+def _run_git(program: str, words: Sequence[str], directory: Path) -> str:
+    """Returns why it failed; empty if it did not."""
+    environment = {name: value for name, value in os.environ.items() if name not in _OTHER_REPOSITORY}
+    try:
+        done = subprocess.run(
+            [program, *words],
+            cwd=directory,
+            env=environment | {"GIT_TERMINAL_PROMPT": "0"},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_GIT_SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return f"not done after {_GIT_SECONDS} seconds"
+    if done.returncode == 0:
+        return ""
+    return (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[0]
 
 
 def _shown(context: str) -> str:
