@@ -1,6 +1,7 @@
 """The servers for controller tests: the embedded cluster with all controllers, and a real control plane."""
 
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,18 +21,24 @@ class ControllerCluster:
     directory: Path
 
 
+@asynccontextmanager
+async def _running_controllers(directory: Path) -> AsyncIterator[ControllerCluster]:
+    async with embedded_cluster(directory, with_node=False) as running, Client(running.config) as client:
+        yield ControllerCluster(client, "default", embedded=True, directory=directory)
+
+
 @pytest.fixture
 async def embedded(tmp_path: Path) -> AsyncIterator[ControllerCluster]:
-    async with embedded_cluster(tmp_path / "data", with_node=False) as running, Client(running.config) as client:
-        yield ControllerCluster(client, "default", embedded=True, directory=tmp_path / "data")
+    async with _running_controllers(tmp_path / "data") as running:
+        yield running
 
 
 @pytest.fixture(params=["embedded", pytest.param("real", marks=pytest.mark.apiserver)])
 async def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[ControllerCluster]:
     """The same tests pass with our controllers and with those of kube-controller-manager."""
     if request.param == "embedded":
-        async with embedded_cluster(tmp_path / "data", with_node=False) as running, Client(running.config) as client:
-            yield ControllerCluster(client, "default", embedded=True, directory=tmp_path / "data")
+        async with _running_controllers(tmp_path / "data") as running:
+            yield running
     else:
         plane, namespace = request.getfixturevalue("control_plane"), request.getfixturevalue("real_namespace")
         async with Client(plane.config) as client:
