@@ -55,8 +55,13 @@ def test_discovered_hosts_follow_scaling_and_replacement_of_workers(commands: Co
     commands.kubectl("patch", "mpijob", "hosts", "--type=merge", "-p", patch)
     wait_for("hosts: hosts-worker-0:2", "hosts-worker-0")
 
-    commands.kubectl("delete", "pod", "hosts-worker-0")
-    wait_until(lambda: commands.kubectl("get", "pod", "--ignore-not-found", "hosts-worker-0", "-o=name"), seconds=60)
+    def uid() -> str:
+        return commands.kubectl("get", "pod", "--ignore-not-found", "hosts-worker-0", "-o=jsonpath={.metadata.uid}")
+
+    replaced = uid()
+    # kubectl's own wait reads the pod, then lists it: of a pod that was replaced in between it waits for the new one.
+    commands.kubectl("delete", "pod", "hosts-worker-0", "--wait=false")
+    wait_until(lambda: uid() not in {"", replaced})
     commands.kubectl("wait", "--for=condition=Ready", "pod/hosts-worker-0", "--timeout=60s")
     wait_for("hosts: hosts-worker-0:2", "hosts-worker-0")
 
