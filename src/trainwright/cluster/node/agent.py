@@ -30,7 +30,13 @@ from trainwright.cluster.node.pods.images.image_settings import ImageSettings
 from trainwright.cluster.node.pods.node_config import NodeConfig
 from trainwright.cluster.node.pods.pod_workers import PodWorkers
 from trainwright.cluster.node.records.retention import Retention
-from trainwright.cluster.node.supervisor.files import AGENT_SOCKET, CGROUPS_FILE, DISK_FULL_NOTE, write_json
+from trainwright.cluster.node.supervisor.files import (
+    AGENT_SOCKET,
+    CGROUPS_FILE,
+    DISK_FULL_NOTE,
+    SocketPath,
+    write_json,
+)
 from trainwright.cluster.node.supervisor.sandbox.cgroups import find_directories
 from trainwright.cluster.node.supervisor.sandbox.detection import Sandbox, SandboxError, detect_sandbox
 from trainwright.cluster.node.supervisor.sandbox.sandbox import PLAIN
@@ -179,12 +185,8 @@ class NodeAgent:
         path = self._config.directory / AGENT_SOCKET
         path.unlink(missing_ok=True)
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
-        # By the directory's descriptor, because the path of a socket is limited to 107 characters.
-        directory = os.open(self._config.directory, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            listener.bind(f"/proc/self/fd/{directory}/{AGENT_SOCKET}")
-        finally:
-            os.close(directory)
+        with SocketPath(str(self._config.directory), AGENT_SOCKET) as short_path:
+            listener.bind(short_path)
 
         def on_notification() -> None:
             with contextlib.suppress(BlockingIOError):

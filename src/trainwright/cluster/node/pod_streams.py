@@ -21,7 +21,7 @@ from trainwright.cluster.node.pod_ports import listening_addresses
 from trainwright.cluster.node.pod_processes import process_trees
 from trainwright.cluster.node.records.log_files import LogFiles, find_log, find_pod, run_has_ended, split_records
 from trainwright.cluster.node.supervisor.containers import terminals
-from trainwright.cluster.node.supervisor.files import SESSION_SOCKET, read_json
+from trainwright.cluster.node.supervisor.files import SESSION_SOCKET, SocketPath, read_json
 from trainwright.kube.client.exec_protocol import Output
 from trainwright.objects import Object
 from trainwright.objects.kinds.pod_streams import StreamOptions, StreamUnavailable
@@ -121,8 +121,8 @@ class NodeStreams:
 
 
 class PreparedExec:
-    """A command that whoever gets the descriptors starts: the session, by a message, and the command's output. Its end
-    is announced by the pod's supervisor; this process is not needed any more."""
+    """A command that has not been started. The process that gets the descriptors starts it by a message on the first
+    one, the session with the pod's supervisor, which also announces its end. This process is not needed any more."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
@@ -300,19 +300,14 @@ def _uid(pod: Object) -> str:
 def _connect(directory: Path, missing: str) -> socket.socket:
     """Connects to the supervisor of the pod in this directory."""
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
-    opened = None
     try:
-        # By the directory's descriptor, because the path of a socket is limited to 107 characters.
-        opened = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-        connection.connect(f"/proc/self/fd/{opened}/{SESSION_SOCKET}")
+        with SocketPath(str(directory), SESSION_SOCKET) as path:
+            connection.connect(path)
     except OSError as error:
         connection.close()
         if error.errno == errno.EAGAIN:
             raise StreamUnavailable("too many sessions are being opened in this pod, please try again later") from error
         raise StreamUnavailable(missing) from error
-    finally:
-        if opened is not None:
-            os.close(opened)
     return connection
 
 

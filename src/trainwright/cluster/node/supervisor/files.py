@@ -77,17 +77,14 @@ def notify_agent(node_directory: str, message: str) -> bool:
     """
     import socket  # imported here, where it does not delay the first container
 
-    # By the directory's descriptor, because the path of a socket is limited to 107 characters.
-    node = os.open(node_directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as agent:
-            agent.sendto(message.encode(), f"/proc/self/fd/{node}/{AGENT_SOCKET}")
-    except BlockingIOError:  # by default the kernel queues ten
-        return False
-    except OSError:
-        pass
-    finally:
-        os.close(node)
+    with SocketPath(node_directory, AGENT_SOCKET) as path:
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as agent:
+                agent.sendto(message.encode(), path)
+        except BlockingIOError:  # by default the kernel queues ten
+            return False
+        except OSError:
+            pass
     return True
 
 
@@ -97,14 +94,25 @@ def listen_for_sessions(directory: str) -> socket.socket:
 
     remove_file(os.path.join(directory, SESSION_SOCKET))  # of an earlier supervisor that was killed
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
-    # By the directory's descriptor, because the path of a socket is limited to 107 characters.
-    opened = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        listener.bind(f"/proc/self/fd/{opened}/{SESSION_SOCKET}")
-    finally:
-        os.close(opened)
+    with SocketPath(directory, SESSION_SOCKET) as path:
+        listener.bind(path)
     listener.listen(16)
     return listener
+
+
+class SocketPath:
+    """A path by the directory's descriptor, because the path of a Unix socket is limited to 107 characters."""
+
+    def __init__(self, directory: str, name: str) -> None:
+        self._directory = directory
+        self._name = name
+
+    def __enter__(self) -> str:
+        self._descriptor = os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY)
+        return f"/proc/self/fd/{self._descriptor}/{self._name}"
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._descriptor)
 
 
 def remove_file(path: str) -> None:
