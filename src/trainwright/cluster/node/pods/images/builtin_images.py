@@ -1,6 +1,7 @@
 """Images that every node has: they are small layers over the files of this machine."""
 
 import asyncio
+import posixpath
 import subprocess
 from pathlib import Path
 
@@ -15,7 +16,7 @@ _BIN = "/usr/local/lib/trainwright/bin"
 """A directory that this machine does not have in its PATH: a kubectl of the machine must not be found first."""
 _PYTHON = "/run/trainwright/kubectl"
 """Where all containers of a pod with kubectl have the Python that runs it: their images need not have one."""
-_API = "/run/trainwright/api"
+_API = posixpath.dirname(kubectl.API_SOCKET)
 """Where they have the directory of the API server's Unix socket, which a restart of the cluster makes anew."""
 _SCRIPT = f"""\
 #!/bin/sh
