@@ -268,7 +268,7 @@ class ApiServer:
         return await asyncio.shield(task)
 
     async def _write(self, write: ApiRequest, request: "_Received") -> Response:
-        """Answers a refusal too: nobody would receive its exception after the client has disconnected."""
+        """Answers a refusal too: after the client has disconnected, its exception would not be retrieved."""
         try:
             return await self._routes.handle_write(write)
         except StatusError as refusal:

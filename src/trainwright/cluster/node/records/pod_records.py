@@ -211,7 +211,7 @@ def _pod_record(directory: Path, pod: _Pod, owner_uid: str, *, removed: bool) ->
 
 
 def _stopped_at(directory: Path) -> float:
-    """When the pod was asked to end, by nobody but its user or operator; infinity if it was not."""
+    """When the user or the operator asked the pod to end; infinity if neither did."""
     file = directory / "stop.json"
     try:
         request = msgspec.json.decode(file.read_bytes())
