@@ -9,6 +9,7 @@ import ctypes
 import os
 
 from trainwright.cluster.linux.mounts import check, libc
+from trainwright.cluster.linux.seccomp import filter_system_calls
 
 TYPE_CHECKING = False  # importing typing takes four milliseconds
 if TYPE_CHECKING:
@@ -25,10 +26,17 @@ CAPABILITIES = (
 """By number."""
 
 CONTAINER_CAPABILITIES = (
-    "CHOWN", "DAC_OVERRIDE", "FSETID", "FOWNER", "NET_RAW", "SETGID", "SETUID", "SETFCAP", "SETPCAP",
-    "NET_BIND_SERVICE", "SYS_CHROOT", "KILL", "AUDIT_WRITE",
+    "CHOWN", "DAC_OVERRIDE", "FSETID", "FOWNER", "SETGID", "SETUID", "SETFCAP", "SETPCAP", "NET_BIND_SERVICE",
+    "SYS_CHROOT", "KILL", "AUDIT_WRITE",
 )  # fmt: skip
-"""Those of containerd's containers, but for MKNOD: nothing here would keep the new devices from being used."""
+"""Those of containerd's containers, but for MKNOD and NET_RAW: nothing here would keep new devices from being used, and
+the network, whose packets could be read, is that of the machine."""
+
+ADDABLE_CAPABILITIES = frozenset(
+    {*CONTAINER_CAPABILITIES, "IPC_LOCK", "IPC_OWNER", "LEASE", "NET_BROADCAST", "SYS_NICE", "SYS_RESOURCE"}
+)
+"""Those that do not lead out of a container. With each of the others root could reach the files, processes, devices,
+network or kernel of the machine, for example those of the supervisor, which is process 1 of the pod."""
 
 _PR_SET_DUMPABLE = 4
 _PR_CAPBSET_READ = 23
@@ -54,7 +62,10 @@ def hide_process() -> None:
 
 def restrict_process(security: dict[str, Any]) -> None:
     """The last step before a program is executed. Keys that are missing change nothing: `capabilities` (names), `user`,
-    `group`, `groups`, `noNewPrivileges`. `identified`: the ids are complete, they belong to an image."""
+    `group`, `groups`, `noNewPrivileges`, `filtered` (system calls). `identified`: the ids are complete, they belong to
+    an image."""
+    if security.get("filtered"):
+        filter_system_calls()  # it needs a capability, or no_new_privs
     kept = security.get("capabilities")
     mask = sum(1 << CAPABILITIES.index(name) for name in kept) if kept is not None else None
     if mask is not None:

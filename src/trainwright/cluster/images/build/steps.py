@@ -309,7 +309,7 @@ def _execute(
         make_directories(os.path.realpath(directory), None)
     os.chdir(directory)
     os.setsid()
-    security: dict[str, object] = {"capabilities": list(CONTAINER_CAPABILITIES)}
+    security: dict[str, object] = {"capabilities": list(CONTAINER_CAPABILITIES), "filtered": True}
     if account.user or account.group:
         security |= {"user": account.user, "group": account.group, "groups": list(account.groups)}
     try:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from trainwright.cluster.linux.privileges import CAPABILITIES, CONTAINER_CAPABILITIES
+from trainwright.cluster.linux.privileges import ADDABLE_CAPABILITIES, CAPABILITIES, CONTAINER_CAPABILITIES
 from trainwright.cluster.node.pods.config.limits import container_limits, memory_limit
 from trainwright.cluster.node.pods.config.security_context import (
     NodeUser,
@@ -41,7 +41,8 @@ def test_without_a_context_root_has_the_rights_of_a_container() -> None:
 
 def test_without_a_context_an_ordinary_user_has_no_capabilities() -> None:
     assert security(ORDINARY)[0]["capabilities"] == []
-    assert security(PLAIN) == ({"privileged": False, "noNewPrivileges": False, "readOnlyRoot": False}, ())
+    nothing = {"privileged": False, "filtered": False, "noNewPrivileges": False, "readOnlyRoot": False}
+    assert security(PLAIN) == (nothing, ())
 
 
 @pytest.mark.parametrize(
@@ -49,17 +50,36 @@ def test_without_a_context_an_ordinary_user_has_no_capabilities() -> None:
     [
         ({"drop": ["ALL"]}, set()),
         ({"drop": ["all"], "add": ["CAP_KILL"]}, {"KILL"}),
-        ({"add": ["SYS_PTRACE"], "drop": ["CHOWN"]}, {*CONTAINER_CAPABILITIES, "SYS_PTRACE"} - {"CHOWN"}),
-        ({"add": ["ALL"], "drop": ["MKNOD"]}, {*CAPABILITIES} - {"MKNOD"}),
+        ({"add": ["IPC_LOCK"], "drop": ["CHOWN"]}, {*CONTAINER_CAPABILITIES, "IPC_LOCK"} - {"CHOWN"}),
     ],
 )
 def test_capabilities_are_added_and_dropped(spec: Object, expected: set[str]) -> None:
     assert set(security(ROOT, capabilities=spec)[0]["capabilities"]) == expected
 
 
+@pytest.mark.parametrize("name", [*sorted({*CAPABILITIES} - ADDABLE_CAPABILITIES), "ALL", "cap_sys_admin"])
+def test_a_capability_that_leads_out_of_the_container_is_refused(name: str) -> None:
+    with pytest.raises(PodConfigError, match=f"capabilities.add: {_plain(name)}: .*; remove it, or set privileged"):
+        security(ROOT, capabilities={"add": [name], "drop": ["ALL"]})
+
+
+def _plain(name: str) -> str:
+    return name.upper().removeprefix("CAP_")
+
+
+def test_every_container_but_a_privileged_one_has_the_filter_of_system_calls() -> None:
+    assert security(ROOT)[0]["filtered"]
+    assert security(ORDINARY, privileged=True)[0]["filtered"]
+    config, not_honoured = security(ROOT, seccompProfile={"type": "Unconfined"})
+    assert config["filtered"]
+    assert not_honoured == (
+        "spec.containers[0].securityContext.seccompProfile (unprivileged containers keep the filter of this node)",
+    )
+
+
 def test_a_privileged_container_keeps_everything() -> None:
     config, _ = security(ROOT, privileged=True)
-    assert config == {"privileged": True, "noNewPrivileges": False, "readOnlyRoot": False}
+    assert config == {"privileged": True, "filtered": False, "noNewPrivileges": False, "readOnlyRoot": False}
     config, not_honoured = security(ORDINARY, privileged=True)
     assert not config["privileged"]
     assert not_honoured == (
@@ -76,15 +96,15 @@ def test_user_and_groups_are_those_of_the_container_then_of_the_pod() -> None:
 
 def test_an_ordinary_user_is_told_which_fields_have_no_effect() -> None:
     of_pod = {"runAsUser": 1000, "fsGroup": 3, "seccompProfile": {"type": "RuntimeDefault"}, "sysctls": [{"name": "a"}]}
-    own = {"runAsUser": 5, "capabilities": {"add": ["NET_ADMIN"]}, "seccompProfile": {"type": "Unconfined"}}
+    own = {"runAsUser": 5, "capabilities": {"add": ["NET_ADMIN"]}, "seccompProfile": {"type": "Localhost"}}
     config, not_honoured = security(ORDINARY, of_pod, **own)
     assert "user" not in config
     assert not_honoured == (
         "spec.securityContext.fsGroup (pods run as user 1000, who started the cluster)",
-        "spec.securityContext.seccompProfile (no such filter on this node)",
         "spec.securityContext.sysctls",
         "spec.containers[0].securityContext.runAsUser (pods run as user 1000, who started the cluster)",
         "spec.containers[0].securityContext.capabilities (pods run as user 1000, without capabilities)",
+        "spec.containers[0].securityContext.seccompProfile (no such filter here)",
     )
 
 

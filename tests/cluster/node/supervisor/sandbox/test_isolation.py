@@ -3,6 +3,8 @@
 import json
 import os
 import shutil
+import struct
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,14 @@ from trainwright.cluster.linux.privileges import CAPABILITIES, CONTAINER_CAPABIL
 
 PYTHON = str(shutil.which("python3", path="/usr/local/bin:/usr/bin"))
 """That of the tests may be in /tmp, which pods do not see."""
-RESTRICTED = {"capabilities": list(CONTAINER_CAPABILITIES), "noNewPrivileges": True}
+RESTRICTED = {"capabilities": list(CONTAINER_CAPABILITIES), "noNewPrivileges": True, "filtered": True}
+_CALL = """
+import ctypes, errno, os, sys
+libc = ctypes.CDLL(None, use_errno=True)
+numbers = [int(number) for number in sys.argv[1:]]
+result = libc.syscall(*map(ctypes.c_long, numbers))
+print(errno.errorcode[ctypes.get_errno()] if result == -1 else "done")
+"""
 
 
 def volume(path: Path, target: str, *, sub_path: str = "", host_path: bool = False) -> dict[str, Any]:
@@ -192,3 +201,82 @@ def test_a_mount_point_is_not_made_on_the_host_through_a_link_in_a_volume(overla
     with overlay.run(container("true", security=RESTRICTED, mounts=mounts)) as pod:
         pod.wait()
     assert not list(outside.iterdir())
+
+
+NEW_USER_NAMESPACE = 0x10000000
+CALLS = {
+    "x86_64": {"unshare": 272, "clone": 56, "clone3": 435, "keyctl": 250, "add_key": 248, "open_by_handle_at": 304},
+    "aarch64": {"unshare": 97, "clone": 220, "clone3": 435, "keyctl": 219, "add_key": 217, "open_by_handle_at": 265},
+}.get(os.uname().machine, {})
+
+
+@pytest.mark.skipif(not CALLS, reason="no filter on this processor")
+@pytest.mark.parametrize("escalation", [False, True])
+@pytest.mark.parametrize(
+    ("name", "arguments", "answer"),
+    [
+        ("unshare", [NEW_USER_NAMESPACE], "EPERM"),
+        ("unshare", [NEW_USER_NAMESPACE | 0x02000000], "EPERM"),  # with the control groups
+        ("clone", [NEW_USER_NAMESPACE | 17, 0, 0, 0, 0], "EPERM"),
+        ("clone3", [0, 88], "ENOSYS"),
+        ("keyctl", [0, -3, 0], "EPERM"),  # its session keyring
+        ("add_key", [0, 0, 0, 0, -5], "EPERM"),
+        ("open_by_handle_at", [-100, 0, 0], "EPERM"),
+        ("unshare", [0], "done"),
+    ],
+)
+def test_what_no_namespace_separates_is_refused(
+    overlay: Any, name: str, arguments: list[int], answer: str, escalation: bool
+) -> None:
+    """A user namespace would let root mount the control groups of the machine, and lift its own limits."""
+    argv = [PYTHON, "-c", _CALL, str(CALLS[name]), *map(str, arguments)]
+    security = {**RESTRICTED, "noNewPrivileges": not escalation}
+    with overlay.run(container("", argv=argv, security=security)) as pod:
+        pod.wait()
+    assert pod.output() == [answer]
+
+
+@pytest.mark.skipif(not CALLS, reason="no filter on this processor")
+def test_a_command_inside_a_container_has_the_same_filter(overlay: Any) -> None:
+    answer = overlay.shared / "answer"
+    hook = {"exec": ["/bin/sh", "-c", f"unshare -U echo made > {answer} 2>&1; true"]}
+    mounts = [volume(overlay.shared, str(overlay.shared))]
+    script = f"until test -s {answer}; do sleep 0.01; done; cat {answer}"
+    fields = {"mounts": mounts, "hooks": {"postStart": hook}}
+    assert output(overlay, script, fields=fields) == "unshare: unshare failed: Operation not permitted"
+
+
+def test_programs_of_another_architecture_are_filtered_too() -> None:
+    from trainwright.cluster.linux.seccomp import Calls, assemble
+
+    own, other = Calls(1, clone=2, unshare=3, refused=(4,)), Calls(5, clone=6, unshare=7, refused=(8,))
+    run = partial(_run_filter, assemble([own, other]))
+    errors = {"EPERM": 0x50001, "ENOSYS": 0x50026}
+    for calls in (own, other):
+        for number in calls.with_flags:
+            assert run(calls.architecture, number, NEW_USER_NAMESPACE) == errors["EPERM"]
+            assert run(calls.architecture, number, 0x11) == ALLOWED
+        assert run(calls.architecture, calls.refused[0], 0) == errors["EPERM"]
+        assert run(calls.architecture, 435, 0) == errors["ENOSYS"]
+    assert run(own.architecture, other.refused[0], 0) == ALLOWED
+    assert run(9, 2, 0) == errors["ENOSYS"]
+
+
+ALLOWED = 0x7FFF0000
+
+
+def _run_filter(program: bytes, architecture: int, number: int, argument: int) -> int:
+    """As the kernel would: loads, jumps and returns."""
+    memory = {0: number, 4: architecture, 16: argument}
+    instructions = list(struct.iter_unpack("=HBBI", program))
+    position = value = 0
+    while True:
+        code, on_true, on_false, operand = instructions[position]
+        position += 1
+        if code == 0x06:
+            return int(operand)
+        if code == 0x20:
+            value = memory[operand]
+            continue
+        holds = {0x15: value == operand, 0x35: value >= operand, 0x45: bool(value & operand)}[code]
+        position += on_true if holds else on_false

@@ -23,7 +23,7 @@ def image_security(pod: Object, spec: Object, path: str, image: ContainerImage, 
     found = container_security(_without_non_root(pod), _without_non_root_container(spec, user), path, inside)
     config, not_honoured = dict(found.config), list(found.not_honoured)
     if node.user_namespace:
-        config["privileged"] = False
+        config |= {"privileged": False, "filtered": True}
         if own.get("privileged"):
             not_honoured.append(f"{path}.securityContext.privileged (pods run as user {node.user})")
         config.setdefault("capabilities", list(CONTAINER_CAPABILITIES))

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from trainwright.cluster.linux.privileges import CAPABILITIES, CONTAINER_CAPABILITIES
+from trainwright.cluster.linux.privileges import ADDABLE_CAPABILITIES, CAPABILITIES, CONTAINER_CAPABILITIES
 from trainwright.cluster.node.referenced_objects import PodConfigError
 from trainwright.cluster.node.supervisor.sandbox.sandbox import OVERLAY
 from trainwright.objects import Object
@@ -48,13 +48,14 @@ class ContainerSecurity:
 
 
 def container_security(pod: Object, container: Object, path: str, node: NodeUser) -> ContainerSecurity:
-    """`path` is that of the container; raises PodConfigError if it must not run as root."""
+    """`path` is that of the container; raises PodConfigError if it must not run as root, or with its capabilities."""
     of_pod: Object = pod["spec"].get("securityContext") or {}
     own: Object = container.get("securityContext") or {}
     merged = {**{name: of_pod.get(name) for name in ("runAsUser", "runAsGroup", "runAsNonRoot")}, **_set_fields(own)}
     _check_non_root(pod, container, merged, node)
     privileged = bool(own.get("privileged"))
     config: dict[str, Any] = {"privileged": privileged and node.may_change_user}
+    config["filtered"] = node.level == OVERLAY and not config["privileged"]
     if node.may_change_user:
         config |= _ids(of_pod, merged)
         if not privileged and (capabilities := _capabilities(own.get("capabilities") or {}, node)) is not None:
@@ -108,6 +109,12 @@ def _capabilities(spec: Object, node: NodeUser) -> list[str] | None:
     """Names of the capabilities that the container keeps; None for all that the node has."""
     add = [_capability(name) for name in spec.get("add") or []]
     drop = [_capability(name) for name in spec.get("drop") or []]
+    if node.level == OVERLAY and (beyond := sorted(set(add) & {*CAPABILITIES, "ALL"} - ADDABLE_CAPABILITIES)):
+        raise PodConfigError(
+            f"securityContext.capabilities.add: {', '.join(beyond)}: it would reach this machine beyond the container; "
+            f"remove it, or set privileged: true if the container may do everything (as root). "
+            f"Possible: {', '.join(sorted(ADDABLE_CAPABILITIES - set(CONTAINER_CAPABILITIES)))}"
+        )
     kept = set(CONTAINER_CAPABILITIES if node.level == OVERLAY else CAPABILITIES)
     if "ALL" in add:
         kept = set(CAPABILITIES)
@@ -135,7 +142,7 @@ def _reason(name: str, value: Any, node: NodeUser) -> str | None:
     if name not in _HONOURED:
         return None if isinstance(value, str) and value in _HARMLESS.get(name, ()) else ""
     if name in {"seccompProfile", "appArmorProfile"}:
-        return None if value.get("type") == "Unconfined" else "no such filter on this node"
+        return _unknown_profile(name, str(value.get("type")), node)
     if name == "readOnlyRootFilesystem":
         return None if node.level == OVERLAY else f"sandbox {node.level}"
     if node.may_change_user:
@@ -147,6 +154,15 @@ def _reason(name: str, value: Any, node: NodeUser) -> str | None:
     if name == "capabilities":
         return f"pods run as user {node.user}, without capabilities" if value.get("add") else None
     return None
+
+
+def _unknown_profile(name: str, kind: str, node: NodeUser) -> str | None:
+    """At `overlay` every container has the filter of this node, and no other."""
+    if name == "appArmorProfile" or node.level != OVERLAY:
+        return None if kind == "Unconfined" else "no such filter on this node"
+    if kind == "RuntimeDefault":
+        return None
+    return "unprivileged containers keep the filter of this node" if kind == "Unconfined" else "no such filter here"
 
 
 def _unknown_capabilities(spec: Object) -> str | None:
