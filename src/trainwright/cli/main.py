@@ -107,4 +107,8 @@ def cli() -> None:
 def main(**settings: Any) -> None:
     if sys.stdin is None:  # started with <&-: commands that ask or read get an end of file
         sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: PTH123, SIM115 - until the process ends
+    if {"image", "build"} <= set(sys.argv[1:]):  # RUN lines are programs of the Dockerfile's author
+        from trainwright.cluster.linux.sealed_program import ensure_sealed
+
+        ensure_sealed()
     cli(prog_name="trainwright", **settings)

@@ -12,6 +12,9 @@ FORK_SERVER = "--fork-server="
 if __name__ == "__main__":
     sys.path.append(os.path.abspath(os.path.join(os.path.dirname(__file__), "../../../..")))
 
+    from trainwright.cluster.linux.sealed_program import ensure_sealed
+
+    ensure_sealed()
     if sys.argv[1].startswith(FORK_SERVER):
         from trainwright.cluster.node.supervisor.fork_server import serve
 
