@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from trainwright.cluster.data_directories import all_data_directories
 from trainwright.cluster.datadir import CONTEXT, ClusterError, ClusterRecord, DataDir
 from trainwright.cluster.node.pod_processes import PodProcess, process_trees, running_containers
 from trainwright.cluster.node.records import pod_records as records
@@ -39,6 +40,7 @@ __all__ = [
     "PodRecord",
     "PrivateFile",
     "RunLog",
+    "all_data_directories",
     "builtin_schema",
     "delete_data",
     "disk_warning",

@@ -36,6 +36,7 @@ from trainwright.cluster.controllers.root_ca_publisher import RootCaPublisher, r
 from trainwright.cluster.controllers.scheduler import Scheduler
 from trainwright.cluster.controllers.serviceaccount_controller import ServiceAccountController, default_account
 from trainwright.cluster.controllers.workloads.workload_controller import WorkloadController
+from trainwright.cluster.data_directories import all_data_directories, register
 from trainwright.cluster.datadir import (
     CONTEXT,
     ClusterError,
@@ -178,6 +179,7 @@ class EmbeddedCluster:
         self._data.create()
         self._lock = self._data.lock()
         self._exit_stack.callback(self._lock.release)
+        register(self._data)
         try:
             await self._start()
         except BaseException:
@@ -345,7 +347,7 @@ class EmbeddedCluster:
                 name=NODE_NAME,
                 sandbox=self._sandbox,
                 python=self._python,
-                hidden=[self._data.path],
+                find_hidden=lambda: (self._data.path, *all_data_directories()),
                 provisioned=self._data.volumes,
                 nfs_mappings=self._remembered_nfs_mappings(),
                 images=self._images,

@@ -366,6 +366,8 @@ async def test_a_pod_waits_for_its_config_map_and_for_its_claim(node: Node, tmp_
         },
     )
     claim["status"] = {"phase": "Bound"}
+    reference = {"namespace": "default", "name": "claim", "uid": claim["metadata"]["uid"]}
+    await node.client.patch(PERSISTENT_VOLUMES, "pv", {"spec": {"claimRef": reference}})
     await node.client.replace(PERSISTENT_VOLUME_CLAIMS, claim, subresource="status")
     await node.until_phase("p", "Succeeded")
     assert (tmp_path / "pv" / "copy").read_text() == "x"

@@ -13,9 +13,10 @@ import pwd
 import shutil
 import socket
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
+from trainwright.cluster.linux.hidden_directories import identity_at
 from trainwright.cluster.linux.user_namespaces import has_subordinate_ids
 from trainwright.cluster.node.descriptors import raise_limit
 from trainwright.cluster.node.devices.driver_files import DriverFiles, read_driver_files
@@ -63,8 +64,8 @@ _EVICTION_PERIOD = 10.0
 class NodeAgent:
     """`directory` is for the files of the node and its pods; `sandbox` is a level, None for the strongest that works.
 
-    Pods see neither `directory` nor the `hidden` ones, but for the volumes in `provisioned`. Raises SandboxError if the
-    level does not work on this machine.
+    Pods see neither `directory` nor those that `find_hidden` finds when they start, but for the volumes in
+    `provisioned`. Raises SandboxError if the level does not work on this machine.
     """
 
     def __init__(
@@ -76,7 +77,7 @@ class NodeAgent:
         sandbox: str | None = None,
         python: Path | None = None,
         supervisor_python: Path | None = None,
-        hidden: Iterable[Path] = (),
+        find_hidden: Callable[[], Iterable[Path]] = tuple,
         provisioned: Path | None = None,
         nfs_mappings: Mapping[str, str] | None = None,
         images: ImageSettings | None = None,
@@ -89,7 +90,7 @@ class NodeAgent:
             sandbox=sandbox,
             python=str(python or sys.executable),
             supervisor_python=str(supervisor_python or sys.executable),
-            hidden=hidden,
+            find_hidden=find_hidden,
             provisioned=provisioned,
             nfs_mappings=nfs_mappings or {},
             images=images or ImageSettings(directory=directory.absolute() / "images"),
@@ -228,7 +229,7 @@ def _node_config(
     sandbox: str | None,
     python: str,
     supervisor_python: str,
-    hidden: Iterable[Path],
+    find_hidden: Callable[[], Iterable[Path]],
     provisioned: Path | None,
     nfs_mappings: Mapping[str, str],
     images: ImageSettings,
@@ -239,6 +240,11 @@ def _node_config(
     detected = detect_sandbox(str(directory.absolute()), forced=sandbox, python=supervisor_python)
     cgroups, limits_reason = find_directories(f"trainwright-{_hash(directory)}")
     machine = read_machine(directory)
+    own = (directory, home / ".kube", images.directory)
+
+    def find_all() -> tuple[str, ...]:
+        return tuple({os.path.realpath(path): None for path in (*find_hidden(), *own)})
+
     return NodeConfig(
         node_name=name,
         directory=directory.absolute(),
@@ -258,7 +264,8 @@ def _node_config(
         driver=read_driver_files() if machine.gpus else DriverFiles(),
         has_many_users=detected.user_namespace and has_subordinate_ids(os.getuid()),
         provisioned=str(provisioned) if provisioned is not None else None,
-        hidden=tuple({os.path.realpath(path): None for path in (*hidden, directory, home / ".kube", images.directory)}),
+        find_hidden=find_all,
+        known={path: identity_at(path) for path in (os.path.realpath(directory),)},
     )
 
 

@@ -11,7 +11,7 @@ import click
 from trainwright.cli.commands.images.store import check_mirrors, open_store, parse_name, report_image_errors, store_flag
 from trainwright.cli.errors import CommandError
 from trainwright.cli.pods_python import default_python
-from trainwright.cluster.embedded import DataDir
+from trainwright.cluster.embedded import all_data_directories
 from trainwright.cluster.images.build.command import build_image
 from trainwright.cluster.images.build.errors import BuildError
 from trainwright.cluster.images.build.options import BuildOptions, Unreachable
@@ -260,7 +260,7 @@ def _agent(text: str, environment: Mapping[str, str]) -> tuple[str, str]:
 
 def _hidden(store: ImageStore, data_dir: Path | None) -> list[str]:
     """Files and directories with keys, and with the files of pods and images."""
-    data = [one.path for one in DataDir.all_named()] + ([data_dir.absolute()] if data_dir else [])
+    data = [*all_data_directories(), *([data_dir.absolute()] if data_dir else ())]
     found = [*data, store.directory, *(Path.home() / name for name in _SECRETS)]
     return list(dict.fromkeys(str(path.resolve()) for path in found))
 

@@ -1,6 +1,6 @@
 """The settings of the node that apply to every pod."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -21,7 +21,10 @@ class NodeConfig:
     machine: Machine
     home: str
     shared_home: str | None
-    hidden: tuple[str, ...]
+    find_hidden: Callable[[], tuple[str, ...]]
+    """The directories that pods must not see; other clusters may have come since the start."""
+    known: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    """Device and inode of those of this node."""
     open_files: int
     """The limit of pods."""
     provisioned: str | None = None

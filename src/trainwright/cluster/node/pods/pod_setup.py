@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from trainwright.cluster.linux.hidden_directories import HiddenDirectories
 from trainwright.cluster.linux.safe_paths import open_beneath
 from trainwright.cluster.node.pods.config.pod_context import HOSTNAME_FILE, installation
 from trainwright.cluster.node.pods.config.runtime_config import RuntimeConfig, WaitingReason
@@ -32,10 +33,25 @@ def _failures(config: RuntimeConfig) -> Iterator[WaitingReason]:
     if config.shared_directory and not Path(config.shared_directory).is_dir():
         text = f"annotation {DIRECTORY}: {config.shared_directory} is not a directory on this machine"
         yield WaitingReason(reason="DirectoryNotFound", message=text)
-    hidden = config.pod_json["hidden"]
+    hidden = HiddenDirectories(config.pod_json["hidden"])
     for volume in config.volumes:
-        if failure := set_up(volume, hidden=hidden, provisioned=config.provisioned):
+        if failure := set_up(volume, hidden):
             yield WaitingReason(reason="FailedMount", message=mount_failure(volume.name, failure))
+    for name, path in {PYTHON: config.python, DIRECTORY: config.shared_directory}.items():
+        if path and _is_hidden(path, hidden):
+            text = f"annotation {name}: {path} is in a directory of the cluster, which pods do not see"
+            yield WaitingReason(reason="InvalidAnnotation", message=text)
+
+
+def _is_hidden(path: str, hidden: HiddenDirectories) -> bool:
+    try:
+        descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        return hidden.contain(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _make_termination_files(config: RuntimeConfig) -> None:

@@ -37,6 +37,8 @@ class Volume:
     read_only: bool = False
     group: int | None = None
     """The group that owns it (fsGroup)."""
+    provisioned: bool = False
+    """True for a volume of the default StorageClass that is bound to the pod's claim."""
     nfs: NfsMount | None = None
     """What the supervisor mounts there."""
 
@@ -46,6 +48,8 @@ class VolumeContext(FileContext):
     """What a volume depends on."""
 
     nfs: NfsSupport = field(default_factory=NfsSupport)
+    provisioned: str | None = None
+    """The directory of the volumes of the default StorageClass."""
 
 
 def plan_volumes(context: VolumeContext, *, directory: str, kinds: Collection[str] | None = None) -> dict[str, Volume]:
@@ -69,11 +73,6 @@ def plan_volumes(context: VolumeContext, *, directory: str, kinds: Collection[st
         except UnsupportedVolumeError as error:
             raise UnsupportedVolumeError(f'volume "{name}": {error}') from error
     return volumes
-
-
-def is_provisioned(volume: Volume, directory: str | None) -> bool:
-    """True for a volume of the default StorageClass, whose volumes are in `directory`."""
-    return directory is not None and posixpath.dirname(volume.path) == directory
 
 
 def mount_failure(volume: str, error: object) -> str:
@@ -107,12 +106,22 @@ def _claim(name: str, spec: Object, path: str, context: VolumeContext) -> Volume
         raise PodConfigError(
             f'persistentvolume "{volume_name}" of claim "{claim_name}" not found: delete the claim and create it again'
         )
+    bound_to = volume["spec"].get("claimRef") or {}
+    if bound_to.get("uid") != claim["metadata"]["uid"]:
+        raise PodConfigError(
+            f'persistentvolume "{volume_name}" is bound to a different claim than "{claim_name}": '
+            f"{bound_to.get('namespace')}/{bound_to.get('name')}"
+        )
     read_only = bool(spec.get("readOnly"))
     if host_path := volume["spec"].get("hostPath"):
         directory = _absolute(host_path["path"], f'persistentvolume "{volume_name}": spec.hostPath.path')
         # Created if missing: the user of a claim cannot create directories on the node.
         return Volume(
-            name=name, path=directory, host_path_type=host_path.get("type") or "DirectoryOrCreate", read_only=read_only
+            name=name,
+            path=directory,
+            host_path_type=host_path.get("type") or "DirectoryOrCreate",
+            read_only=read_only,
+            provisioned=posixpath.dirname(directory) == context.provisioned,
         )
     if local := volume["spec"].get("local"):
         directory = _absolute(local["path"], f'persistentvolume "{volume_name}": spec.local.path')

@@ -21,6 +21,7 @@ from trainwright.cluster.node.devices.nvidia import Gpu
 from trainwright.cluster.node.pods.config.container_image import is_host_image
 from trainwright.cluster.node.pods.config.runtime_config import WaitingReason
 from trainwright.objects import Object
+from trainwright.objects.node_annotations import DIRECTORY
 
 FAILED = 'MountVolume.SetUp failed for volume "v" :'
 NOT_FOUND = "not found: create it in namespace default, or correct its name"
@@ -145,8 +146,8 @@ VOLUMES = [
 SOURCES: dict[str, Any] = {
     "config_maps": {"c": {"data": {"k": "v", "other": "x"}}},
     "secrets": {"s": {"data": {"token": base64.b64encode(b"hush").decode()}}},
-    "claims": {"pvc": {"spec": {"volumeName": "pv"}, "status": {"phase": "Bound"}}},
-    "volumes": {"pv": {"spec": {"hostPath": {"path": "/volumes/pv"}}}},
+    "claims": {"pvc": {"metadata": {"uid": "1"}, "spec": {"volumeName": "pv"}, "status": {"phase": "Bound"}}},
+    "volumes": {"pv": {"spec": {"hostPath": {"path": "/volumes/pv"}, "claimRef": {"uid": "1"}}}},
 }
 
 
@@ -204,6 +205,8 @@ def test_volumes_of_every_supported_kind() -> None:
           "the cluster with `trainwright up --map-nfs s:/=DIRECTORY`")),
         ({"persistentVolumeClaim": {"claimName": "csi"}}, "UnsupportedVolume",
          'volume "v": persistentvolume "csi" of claim "csi": spec.csi: this node mounts hostPath, local and nfs'),
+        ({"persistentVolumeClaim": {"claimName": "stolen"}}, "FailedMount",
+         'persistentvolume "csi" is bound to a different claim than "stolen": ns/c'),
     ],
 )  # fmt: skip
 def test_a_missing_or_unsupported_volume_is_named(volume: Object, reason: str, message: str) -> None:
@@ -212,17 +215,47 @@ def test_a_missing_or_unsupported_volume_is_named(volume: Object, reason: str, m
         "secrets": SOURCES["secrets"],
         "claims": {
             "open": {"spec": {}, "status": {"phase": "Pending"}},
-            "nfs": {"spec": {"volumeName": "nfs"}, "status": {"phase": "Bound"}},
-            "csi": {"spec": {"volumeName": "csi"}, "status": {"phase": "Bound"}},
+            "nfs": {"metadata": {"uid": "1"}, "spec": {"volumeName": "nfs"}, "status": {"phase": "Bound"}},
+            "csi": {"metadata": {"uid": "2"}, "spec": {"volumeName": "csi"}, "status": {"phase": "Bound"}},
+            "stolen": {"metadata": {"uid": "3"}, "spec": {"volumeName": "csi"}, "status": {"phase": "Bound"}},
         },
         "volumes": {
-            "nfs": {"spec": {"capacity": {}, "nfs": {"server": "s", "path": "/"}}},
-            "csi": {"spec": {"capacity": {}, "csi": {"driver": "d"}}},
+            "nfs": {"spec": {"capacity": {}, "nfs": {"server": "s", "path": "/"}, "claimRef": {"uid": "1"}}},
+            "csi": {
+                "spec": {
+                    "capacity": {},
+                    "csi": {"driver": "d"},
+                    "claimRef": {"uid": "2", "namespace": "ns", "name": "c"},
+                }
+            },
         },
     }
     assert waiting_reasons(pod(volumes=[{"name": "v", **volume}]), **sources) == (
         WaitingReason(reason=reason, message=message),
     )
+
+
+@pytest.mark.parametrize(
+    ("volume", "is_of_machine"),
+    [
+        ({"persistentVolumeClaim": {"claimName": "pvc"}}, False),
+        ({"hostPath": {"path": "/volumes/pv"}}, True),  # that of another namespace's claim
+    ],
+)
+def test_a_provisioned_volume_is_reached_by_its_claim_alone(volume: Object, is_of_machine: bool) -> None:
+    mounts = [{"name": "v", "mountPath": "/v"}]
+    subject = pod(container(volumeMounts=mounts), volumes=[{"name": "v", **volume}])
+    found = run(subject, replace(OVERLAY, provisioned="/volumes"), **SOURCES)
+    (mount,) = [mount for mount in found.pod_json["containers"][0]["mounts"] if mount["target"] == "/v"]
+    assert mount["hostPath"] == is_of_machine
+
+
+def test_everything_that_is_shared_with_the_machine_is_checked_as_a_host_path() -> None:
+    context = replace(OVERLAY, shared_home="/home/me", python="/tmp/venv/bin/python", has_resolver=True)
+    subject = pod()
+    subject["metadata"]["annotations"] = {DIRECTORY: "/srv/project"}
+    found = run(subject, context).pod_json["containers"][0]["mounts"]
+    assert {mount["source"] for mount in found if mount.get("hostPath")} == {"/home/me", "/tmp/venv", "/srv/project"}
 
 
 def test_an_optional_config_map_may_be_absent() -> None:
@@ -355,7 +388,7 @@ def test_a_container_sees_its_own_gpus_alone() -> None:
     assert main["env"]["NCCL_HOSTID"] == "boot"
     assert main["gpus"] == ["GPU-1"]
     assert main["devices"] == ["/dev/nvidia1", "/dev/nvidiactl"]
-    assert {"source": "/dev/shm", "target": "/dev/shm", "readOnly": False} in main["mounts"]
+    assert {"source": "/dev/shm", "target": "/dev/shm", "readOnly": False, "hostPath": True} in main["mounts"]
     assert other["env"]["CUDA_VISIBLE_DEVICES"] == ""
     assert (other["gpus"], other["devices"]) == ([], [])
     assert "/dev/shm" not in [mount["target"] for mount in other["mounts"]]

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from tests.support.cluster.supervised_pods import LAYERED_DIRECTORY, container
+from trainwright.cluster.linux.hidden_directories import covered_paths, mounts_inside, possible_aliases
 from trainwright.cluster.node.supervisor.sandbox.detection import Sandbox, SandboxError, choose_sandbox, detect_sandbox
-from trainwright.cluster.node.supervisor.sandbox.sandbox import covered_paths, possible_aliases
 
 
 def mount(source: Path, target: str, *, read_only: bool = False) -> dict[str, Any]:
@@ -153,18 +153,19 @@ def test_a_home_that_is_a_link_is_shared_and_hides_the_same(overlay: Any, home: 
 
 
 def test_the_paths_that_are_covered() -> None:
-    hidden = ["/root/.kube", "/srv/data"]
-    assert covered_paths(hidden, []) == hidden
-    assert covered_paths(hidden, [("/root", "/root")]) == hidden
+    kube, data = "/root/.kube", "/srv/data"
+    hidden = [kube, data]
+    assert covered_paths(hidden, []) == [(kube, kube, ""), (data, data, "")]
+    assert covered_paths(hidden, [("/root", "/root")]) == [(kube, kube, "/root"), (data, data, "")]
     assert covered_paths(hidden, [("/v", "/root"), ("/host", "/")]) == [
-        "/root/.kube",
-        "/v/.kube",
-        "/host/root/.kube",
-        "/srv/data",
-        "/host/srv/data",
+        (kube, kube, ""),
+        ("/v/.kube", kube, "/v"),
+        ("/host/root/.kube", kube, "/host"),
+        (data, data, ""),
+        ("/host/srv/data", data, "/host"),
     ]
-    assert covered_paths(hidden, [("/v", "/root/.kube")]) == hidden
-    assert covered_paths(hidden, [("/root/.kube", "/other"), ("/srv", "/elsewhere")]) == []
+    assert covered_paths(hidden, [("/v", kube)]) == [(kube, kube, ""), (data, data, "")]
+    assert covered_paths(hidden, [(kube, "/other"), ("/srv", "/elsewhere")]) == []
 
 
 def test_a_directory_that_is_mounted_twice_is_hidden_at_both_places() -> None:
@@ -176,6 +177,8 @@ def test_a_directory_that_is_mounted_twice_is_hidden_at_both_places() -> None:
     assert aliases == ["/home/me/.kube", "/export/me/.kube"]
     assert possible_aliases("/root/.kube", [root, home, bound, other]) == ["/root/.kube"]
     assert possible_aliases("/root/.kube", [root, ("8:1", "/root", "/backup", "ext4")])[1:] == ["/backup/.kube"]
+    assert mounts_inside("/home/me/.kube", [root, home, ("8:2", "/me/.kube/cache", "/cache", "ext4")]) == ["/cache"]
+    assert mounts_inside("/home/me/.kube", [root, home, bound, other]) == []
 
 
 # Namespaces

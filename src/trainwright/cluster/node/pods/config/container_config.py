@@ -24,7 +24,7 @@ from trainwright.cluster.node.pods.config.pod_context import (
 from trainwright.cluster.node.referenced_objects import PodConfigError, ReferencedObjects
 from trainwright.cluster.node.supervisor.containers.host_paths import replace_path
 from trainwright.cluster.node.supervisor.sandbox.sandbox import OVERLAY, PRIVATE_DIRECTORIES
-from trainwright.cluster.node.volumes.sources import Volume, is_provisioned
+from trainwright.cluster.node.volumes.sources import Volume
 from trainwright.objects import Object
 from trainwright.objects.node_annotations import DIRECTORY, REPLICAS
 
@@ -233,7 +233,7 @@ class ContainerConfigBuilder:
             "name": mount["name"],
             "source": self._source(mount, variables),
             "volume": volume.path,
-            "hostPath": volume.host_path_type is not None and not is_provisioned(volume, self._context.provisioned),
+            "hostPath": volume.host_path_type is not None and not volume.provisioned,
             "target": target,
             "readOnly": read_only,
         }
@@ -258,7 +258,7 @@ class ContainerConfigBuilder:
         """
         mounts: list[dict[str, Any]] = [{"source": self._context.hosts_file, "target": "/etc/hosts", "readOnly": True}]
         if self._gpus:  # NCCL copies between the GPUs of different pods through it
-            mounts.append({"source": _SHARED_MEMORY, "target": _SHARED_MEMORY, "readOnly": False})
+            mounts.append(_of_machine(_SHARED_MEMORY))
         for image in self._context.images.values():
             mounts += [
                 {"source": source, "target": path, "readOnly": True} for path, source in image.pod_mounts.items()
@@ -267,14 +267,13 @@ class ContainerConfigBuilder:
             return [*mounts, *self._mounts_of_image(volumes, environment)]
         home = self._context.shared_home
         if home and not any(_contains(volume["target"], home) for volume in volumes) and not self._image.covers_home:
-            mounts.append({"source": home, "target": home, "readOnly": False})
+            mounts.append(_of_machine(home))
         prefix = installation(self._python())
         private = any(_contains(private, prefix) for private in PRIVATE_DIRECTORIES)
         if private and not (home and _contains(home, prefix)):
-            mounts.append({"source": prefix, "target": prefix, "readOnly": True})
+            mounts.append(_of_machine(prefix, read_only=True))
         if shared := self._annotations.get(DIRECTORY):
-            path = posixpath.normpath(shared)
-            mounts.append({"source": path, "target": path, "readOnly": False})
+            mounts.append(_of_machine(posixpath.normpath(shared)))
         return mounts
 
     def _mounts_of_image(
@@ -285,7 +284,7 @@ class ContainerConfigBuilder:
         name = posixpath.join(self._context.directory, HOSTNAME_FILE)
         found: list[dict[str, object]] = [{"source": name, "target": "/etc/hostname", "readOnly": True}]
         if self._context.has_resolver:
-            found.append({"source": _RESOLVER, "target": _RESOLVER, "readOnly": True})
+            found.append(_of_machine(_RESOLVER, read_only=True))
         if self._gpus:
             found += driver_mounts(
                 self._context.driver, environment=environment, library_directory=self._image.library_directory
@@ -318,6 +317,11 @@ class ContainerConfigBuilder:
                         f"volume is at {source}, and neither command, args nor env contain the mount path",
                     )
                 )
+
+
+def _of_machine(path: str, *, read_only: bool = False) -> dict[str, Any]:
+    """A mount of the machine's own file or directory at its own path."""
+    return {"source": path, "target": path, "readOnly": read_only, "hostPath": True}
 
 
 def _contains(directory: str, path: str) -> bool:

@@ -57,7 +57,6 @@ class RuntimeConfig:
     python: str | None
     """None if all containers run on files of their images."""
     shared_directory: str | None
-    provisioned: str | None
     warnings: tuple[PodWarning, ...]
 
 
@@ -67,7 +66,13 @@ def generate_runtime_config(
     try:
         owner, group = file_owner(pod, node_user(context))
         of_volumes = VolumeContext(
-            pod=pod, objects=objects, node=node_fields(context), owner=owner, group=group, nfs=context.nfs
+            pod=pod,
+            objects=objects,
+            node=node_fields(context),
+            owner=owner,
+            group=group,
+            nfs=context.nfs,
+            provisioned=context.provisioned,
         )
         volumes = plan_volumes(of_volumes, directory=volume_directory(context))
     except PodConfigError as error:
@@ -94,7 +99,6 @@ def generate_runtime_config(
         volumes=tuple(volumes.values()),
         python=pod_python(annotations, context) if _uses_host_files(pod, context) else None,
         shared_directory=annotations.get(DIRECTORY) if _uses_host_files(pod, context) else None,
-        provisioned=context.provisioned,
         warnings=(
             *_unknown_images(pod, context, annotations),
             *containers.warnings,
@@ -172,6 +176,7 @@ def _pod_fields(pod: Object, context: PodContext, volumes: Mapping[str, Volume])
         "nfsVolumes": _nfs_volumes(volumes),
         "memoryLimit": memory_limit(pod),
         "hidden": list(context.hidden),
+        "known": {path: list(numbers) for path, numbers in context.known.items()},
         "openFiles": context.open_files,
         "deadlineAt": deadline_at(pod, context.started_at),
     }

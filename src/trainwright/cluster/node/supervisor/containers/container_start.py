@@ -95,6 +95,7 @@ def _enter_sandbox(container: Container, directory: str, pod: dict[str, Any]) ->
             scratch=str(container.scratch),
             mounts=container.spec["mounts"],
             hidden=pod["hidden"],
+            known=pod.get("known"),
             working_directory=cwd,
             user_namespace=pod["ownUsers"],
             devices=container.spec.get("devices"),

@@ -7,9 +7,7 @@ Standard library only.
 
 from __future__ import annotations
 
-import errno
 import os
-import stat
 
 from trainwright.cluster.linux.container_roots import (
     OverlayLayers,
@@ -18,6 +16,7 @@ from trainwright.cluster.linux.container_roots import (
     populate_with_host,
     populate_with_image,
 )
+from trainwright.cluster.linux.hidden_directories import HiddenDirectories
 from trainwright.cluster.linux.mounts import (
     NODEV,
     NOSUID,
@@ -25,24 +24,20 @@ from trainwright.cluster.linux.mounts import (
     RDONLY,
     REC,
     SLAVE,
-    Mount,
     bind,
     check,
-    is_below,
     libc,
-    make_read_only,
     mount,
     pivot_root,
     read_mounts,
     restrict,
     unmount,
 )
-from trainwright.cluster.linux.safe_paths import open_beneath, resolve_without_proc
+from trainwright.cluster.linux.safe_paths import resolve_without_proc
 from trainwright.cluster.linux.user_namespaces import enter_as_root, enter_keeping_ids
+from trainwright.cluster.node.supervisor.sandbox.volume_mounts import ContainerVolumes
 
 TYPE_CHECKING = False  # importing typing takes four milliseconds at the start of every pod
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 OVERLAY = "overlay"
 PLAIN = "plain"
@@ -56,9 +51,6 @@ _CLONE_NEWNS = 0x00020000
 _CLONE_NEWUTS = 0x04000000
 _CLONE_NEWIPC = 0x08000000
 _CLONE_NEWPID = 0x20000000
-
-_COVER = "mode=755,size=64k,nr_inodes=64"
-"""Of the empty directories in place of hidden ones; mount points may be created in them."""
 
 
 def enter_pod(
@@ -149,6 +141,7 @@ def enter_container(
     scratch: str,
     mounts: list[dict[str, object]],
     hidden: list[str],
+    known: dict[str, list[int]] | None = None,
     working_directory: str,
     user_namespace: bool,
     devices: list[str] | None = None,
@@ -164,23 +157,23 @@ def enter_container(
     host's files. `image_volumes` are directories of the image that stay writable below a read-only root.
 
     `scratch` is from `make_scratch`. Each mount has a `source` on the host, a `target` and `readOnly`; `volume` is the
-    directory that the source must not leave, and `hostPath` marks a path that the user chose. Targets and the working
-    directory need not exist on the host. `hidden` are directories of the host that the container sees empty, by their
-    real paths. `devices` are those besides the usual ones; a privileged container has all of them and no protection of
-    the kernel's files.
+    directory that the source must not leave, and `hostPath` marks a path of the machine, unlike the files of the node.
+    Targets and the working directory need not exist on the host. `hidden` are directories of the host that the
+    container sees empty and cannot mount, `known` devices and inodes of some of them. `devices` are those besides the
+    usual ones; a privileged container has all of them and no protection of the kernel's files.
     """
     check(libc.unshare(_CLONE_NEWNS), "create a mount namespace")
     mount(None, "/", None, REC | PRIVATE)
     host_mounts = read_mounts()
-    hidden = [alias for path in hidden for alias in _aliases(path, host_mounts)]
-    volumes = {str(one["target"]): _OpenVolume(one, hidden) for one in mounts}
+    hidden_directories = HiddenDirectories(hidden, host_mounts, known=known)
+    volumes = ContainerVolumes(mounts, host_mounts, hidden=hidden_directories, privileged=privileged)
     # Relative to the scratch directory, because the options of an overlay cannot hold every character of a path.
     os.chdir(scratch)
     root = os.path.abspath("memory/root")
     overlays = OverlayLayers(user_namespace, (layers or ()) if host_files else ())
     if host_files:
         bind(root, root)
-        populate_with_host(root, overlays, mount_points(host_mounts), replaced=set(volumes))
+        populate_with_host(root, overlays, mount_points(host_mounts), replaced=volumes.targets)
     else:
         populate_with_image(root, overlays, layers or [])
     mount_kernel_directories(
@@ -192,33 +185,16 @@ def enter_container(
     )
     old_root = _move_into(root)
     overlays.root = ""
-    _mount_volumes(
-        volumes,
-        _places_of_covers(hidden, volumes, host_files=host_files),
-        working_directory,
-        overlays,
-        host_devices=privileged or user_namespace,
-    )
+    volumes.mount(working_directory, overlays, host_files=host_files, host_devices=privileged or user_namespace)
     writable = [
-        _make_writable(path, overlays) for path in image_volumes or () if read_only_root and path not in volumes
+        _make_writable(path, overlays) for path in image_volumes or () if read_only_root and path not in volumes.targets
     ]
-    _leave_host(old_root, volumes.values())
+    _leave_host(old_root)
     if read_only_root:
-        shared = [target for target, volume in volumes.items() if volume.is_shared]
+        shared = volumes.shared
         targets = [target for target in overlays.targets if target not in writable]
         for place in dict.fromkeys((*targets, *shared, *(("/tmp",) if host_files else ()), "/")):  # noqa: S108
             restrict(place, RDONLY, recursive=False)
-
-
-class _OpenVolume:
-    """What is to be mounted at a target, by descriptor: what a path leads to may change before it is mounted."""
-
-    def __init__(self, config: dict[str, object], hidden: list[str]) -> None:
-        self.descriptor = _open_source(config, hidden)
-        self.source = os.readlink(f"/proc/self/fd/{self.descriptor}")
-        self.of_user = bool(config.get("hostPath"))
-        self.read_only = bool(config.get("readOnly"))
-        self.is_shared = "volume" not in config
 
 
 def _move_into(root: str) -> str:
@@ -229,47 +205,6 @@ def _move_into(root: str) -> str:
     return old_root
 
 
-def _places_of_covers(hidden: list[str], volumes: dict[str, _OpenVolume], *, host_files: bool) -> list[str]:
-    """Where empty directories are mounted over hidden ones."""
-    mounts = [(resolve_without_proc(target), volume.source) for target, volume in volumes.items()]
-    covered = covered_paths(hidden, mounts)
-    if host_files:
-        return covered
-    points = [point for point, _ in mounts]
-    return [path for path in covered if is_below(path, points)]  # an image may have a directory of the same name
-
-
-def _mount_volumes(
-    volumes: dict[str, _OpenVolume],
-    covered: list[str],
-    working_directory: str,
-    overlays: OverlayLayers,
-    *,
-    host_devices: bool,
-) -> None:
-    """Mounts volumes and covers, the outer ones first, and creates the working directory."""
-    points = {target: resolve_without_proc(target) for target in volumes} | {path: path for path in covered}
-    places = sorted(points, key=lambda place: points[place].count("/"))
-    # Targets below another mount are created in it later, the others now: an overlay hides the mounts below it.
-    for target in filter(lambda target: not is_below(target, places), volumes):
-        _make_mount_point(target, like=volumes[target].descriptor, overlays=overlays)
-    if not is_below(working_directory, places):
-        _make_directories(resolve_without_proc(working_directory), overlays)
-    covers = []
-    for place in places:
-        if volume := volumes.get(place):
-            point = _make_mount_point(place, like=volume.descriptor, overlays=overlays)
-            bind(f"/proc/self/fd/{volume.descriptor}", point)
-            restrict_mount(point, no_devices=volume.of_user and not host_devices, read_only=volume.read_only)
-        elif os.path.isdir(place):
-            mount("tmpfs", place, "tmpfs", NOSUID | NODEV, _COVER)
-            covers.append(place)
-    if not os.path.isdir(working_directory):
-        os.makedirs(resolve_without_proc(working_directory))
-    for place in covers:  # last, because mount points may have been created in them
-        restrict(place, RDONLY, recursive=False)
-
-
 def _make_writable(path: str, overlays: OverlayLayers) -> str:
     """VOLUME of an image below a read-only root: an overlay of its own, with the image's files."""
     place = resolve_without_proc(path)
@@ -278,111 +213,13 @@ def _make_writable(path: str, overlays: OverlayLayers) -> str:
     return place
 
 
-def restrict_mount(point: str, *, no_devices: bool, read_only: bool) -> None:
-    if no_devices:
-        restrict(point, NODEV)  # the devices of a container are those in /dev
-    if read_only:
-        make_read_only(point)
-
-
-def _leave_host(old_root: str, volumes: Iterable[_OpenVolume]) -> None:
-    """Closes the ways back: the host's root, and descriptors from which one could walk up to it."""
+def _leave_host(old_root: str) -> None:
+    """Closes the way back: the host's root. The descriptors of volumes, from which one could walk up, are closed."""
     os.chdir("/")
-    for volume in volumes:
-        os.close(volume.descriptor)
     unmount(old_root)
     os.rmdir(old_root)
-
-
-def _open_source(source: dict[str, object], hidden: list[str]) -> int:
-    """A descriptor of what is to be mounted; refused if the user chose a directory that pods must not see."""
-    path, volume = str(source["source"]), source.get("volume")
-    if volume is None or path == volume:
-        if volume is None and not os.path.exists(path):
-            os.makedirs(path)  # a subPath of a pod that an earlier version has started
-        descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
-    else:
-        # A volume of medium Memory is empty: the agent could not create a directory in it.
-        descriptor = open_beneath(str(volume), os.path.relpath(path, str(volume)), create=True)
-    found = os.readlink(f"/proc/self/fd/{descriptor}")
-    if source.get("hostPath") and (found in hidden or is_below(found, hidden)):
-        raise OSError(errno.EACCES, f"hostPath {path} is in a directory of the cluster, which pods do not see")
-    return descriptor
 
 
 def join_container(pidfd: int) -> None:
     """Gives this process, a child of pid 1, the file system that the process behind the descriptor has."""
     check(libc.setns(pidfd, _CLONE_NEWNS), "join the mount namespace of the container")
-
-
-def covered_paths(hidden: list[str], mounts: list[tuple[str, str]]) -> list[str]:
-    """Where a container would see the hidden directories: at their own paths, and in mounts of directories above them.
-
-    `mounts` are pairs of target and source, by their real paths. A mount of a hidden directory itself was asked for by
-    name and stays visible.
-    """
-    found: dict[str, None] = {}
-    for path in hidden:
-        above = [(target, source.rstrip("/")) for target, source in mounts if is_below(path, [source])]
-        inside = [target + path[len(source) :] for target, source in above]
-        for candidate in (path, *inside):
-            if _seen_at(candidate, mounts) == path:
-                found[candidate] = None
-    return list(found)
-
-
-def _seen_at(path: str, mounts: list[tuple[str, str]]) -> str | None:
-    """The host's directory that a container sees at a path; None where a mount is exactly there."""
-    above = [(target, source) for target, source in mounts if is_below(path, [target])]
-    if any(path == target for target, _ in mounts):
-        return None
-    target, source = max(above, key=lambda mount: len(mount[0]), default=("", ""))
-    return source.rstrip("/") + path[len(target.rstrip("/")) :]
-
-
-def possible_aliases(path: str, mounts: list[Mount]) -> list[str]:
-    """Where the directory would be seen because another directory of its file system is mounted too, and its own
-    path."""
-    found = [path]
-    for device, root, point, _ in mounts:
-        if path == point or is_below(path, [point]):
-            inside = root.rstrip("/") + path[len(point.rstrip("/")) :]
-            for other, other_root, other_point, _ in mounts:
-                if other == device and (inside == other_root or is_below(inside, [other_root])):
-                    found.append(other_point.rstrip("/") + inside[len(other_root.rstrip("/")) :])
-    return list(dict.fromkeys(found))
-
-
-def _aliases(path: str, mounts: list[Mount]) -> list[str]:
-    """Those of them that are the same directory."""
-    if not os.path.exists(path):
-        return [path]
-    possible = filter(os.path.exists, possible_aliases(path, mounts))
-    return [one for one in possible if os.path.samefile(one, path)]
-
-
-def _make_mount_point(target: str, *, like: int, overlays: OverlayLayers) -> str:
-    """A directory or a file, as `like` is one. Returns its path without links, which may lead to a directory that the
-    container does not have yet."""
-    point = resolve_without_proc(target)
-    if os.path.exists(point):
-        return point
-    if stat.S_ISDIR(os.fstat(like).st_mode):
-        _make_directories(point, overlays)
-        return point
-    _make_directories(os.path.dirname(point), overlays)
-    with open(point, "xb"):
-        pass
-    return point
-
-
-def _make_directories(path: str, overlays: OverlayLayers) -> None:
-    try:
-        os.makedirs(path, exist_ok=True)
-    except PermissionError:
-        # An unprivileged user may not write to root's directories in an overlay, but owns the top of a new one.
-        parent = os.path.realpath(path)
-        while not os.path.isdir(parent):
-            parent = os.path.dirname(parent)
-        overlays.mount([parent], parent, path=parent)
-        os.makedirs(path, exist_ok=True)

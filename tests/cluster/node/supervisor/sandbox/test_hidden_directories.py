@@ -1,0 +1,218 @@
+"""Attempts to see the directories of a cluster, and to change files of the machine, from inside a container."""
+
+import ctypes
+import os
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+
+from tests.support.cluster.supervised_pods import LAYERED_DIRECTORY, container
+from trainwright.cluster.linux.hidden_directories import HiddenDirectories, identity_at
+from trainwright.cluster.linux.privileges import CONTAINER_CAPABILITIES
+
+RESTRICTED = {"capabilities": list(CONTAINER_CAPABILITIES), "noNewPrivileges": True, "filtered": True}
+_RENAME = """
+import ctypes, errno, os, sys
+libc = ctypes.CDLL(None, use_errno=True)
+kind, source, target = sys.argv[1:]
+result = libc.renameat2(-100, os.fsencode(source), -100, os.fsencode(target), int(kind))
+print(errno.errorcode[ctypes.get_errno()] if result else "renamed")
+"""
+_EXCHANGE = 2
+
+
+@dataclass
+class Home:
+    path: Path
+    data: Path
+    """The directory that is hidden, with a token."""
+    known: dict[str, list[int]]
+
+    @property
+    def shared(self) -> dict[str, Any]:
+        return {"source": str(self.path), "target": str(self.path), "readOnly": False, "hostPath": True}
+
+
+@pytest.fixture
+def home(overlay: Any) -> Iterator[Home]:
+    with TemporaryDirectory(prefix="home-", dir=LAYERED_DIRECTORY) as directory:
+        path = Path(directory)
+        data = path / ".local/share/trainwright"
+        other = path / "other"
+        for place in (path, path / ".local", path / ".local/share", data, other):
+            place.mkdir(exist_ok=True)
+            overlay.user.own(place)
+        (data / "token").write_text("secret")
+        yield Home(path, data, {str(data): identity_at(str(data))})
+
+
+def run(overlay: Any, home: Home, *argv: str, mounts: list[dict[str, Any]] | None = None) -> list[str]:
+    """The output of a program in a container that shares the home, or has these mounts; its error if it has none."""
+    subject = container("", argv=list(argv), security=RESTRICTED, mounts=[home.shared] if mounts is None else mounts)
+    with overlay.run(subject, hidden=[str(home.data)], known=home.known) as pod:
+        state = pod.wait()
+    message = state["containers"][0]["state"]["terminated"].get("message", "")
+    lines: list[str] = pod.output() or [message]
+    pods = overlay.node / "pods"
+    pods.rename(overlay.node / f"pods-{len(list(overlay.node.iterdir()))}")
+    return lines
+
+
+def machine_python() -> str:
+    return next(path for path in ("/usr/local/bin/python3", "/usr/bin/python3") if Path(path).exists())
+
+
+@pytest.mark.parametrize("above", [".local", ".local/share"])
+def test_directories_above_a_hidden_one_cannot_be_moved(overlay: Any, home: Home, above: str) -> None:
+    """A cluster whose data directory moves away stops, and the next container would not know what to hide."""
+    volume = {**home.shared, "target": "/v", "volume": str(home.path)}
+    for mounts in ([home.shared], [volume]):
+        top = Path(mounts[0]["target"])
+        for kind, target in ((0, top / "other/moved"), (0, top / "other"), (_EXCHANGE, top / "other")):
+            answer = run(
+                overlay, home, machine_python(), "-c", _RENAME, str(kind), str(top / above), str(target), mounts=mounts
+            )
+            assert answer in (["EBUSY"], ["EXDEV"]), (kind, target)
+    assert (home.data / "token").exists()
+
+
+def test_the_rest_of_a_home_can_be_moved(overlay: Any, home: Home) -> None:
+    (home.path / ".local/share/jupyter").mkdir()
+    overlay.user.own(home.path / ".local/share/jupyter")
+    source, target = home.path / ".local/share/jupyter", home.path / ".local/share/notebooks"
+    assert run(overlay, home, machine_python(), "-c", _RENAME, "0", str(source), str(target)) == ["renamed"]
+    assert target.is_dir()
+
+
+def test_a_hidden_directory_is_not_seen_while_its_parents_are_exchanged(overlay: Any, home: Home) -> None:
+    """By a process that is not a container, as fast as it can, while containers start."""
+    decoy = home.path / "decoy"
+    (decoy / "share/trainwright").mkdir(parents=True)
+    with _exchanging(home.path / ".local", decoy):
+        for _ in range(4):
+            answer = run(overlay, home, "/bin/sh", "-c", f"find {home.path} -name token")
+            assert not [line for line in answer if line.endswith("token")], answer
+
+
+@contextmanager
+def _exchanging(first: Path, second: Path) -> Iterator[None]:
+    libc = ctypes.CDLL(None)
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(writer)
+        os.set_blocking(reader, False)
+        while True:
+            libc.renameat2(-100, os.fsencode(first), -100, os.fsencode(second), _EXCHANGE)
+            try:
+                if not os.read(reader, 1):
+                    os._exit(0)
+            except BlockingIOError:
+                continue
+    os.close(reader)
+    try:
+        yield
+    finally:
+        os.close(writer)
+        os.waitpid(child, 0)
+
+
+@pytest.mark.parametrize("inside", ["", "node"])
+def test_a_hidden_directory_cannot_be_shared_by_its_path(overlay: Any, home: Home, inside: str) -> None:
+    """As an annotation of a pod could ask for."""
+    (home.data / "node").mkdir()
+    path = str(home.data / inside)
+    answer = run(
+        overlay, home, "/bin/ls", "/v", mounts=[{"source": path, "target": "/v", "readOnly": False, "hostPath": True}]
+    )
+    assert answer == [f"hostPath {path} is in a directory of the cluster, which pods do not see"]
+
+
+def test_a_hidden_directory_is_known_by_its_identity(tmp_path: Path) -> None:
+    data, link, other = tmp_path / "data", tmp_path / "link", tmp_path / "other"
+    (data / "deep").mkdir(parents=True)
+    other.mkdir()
+    (data / "file").write_text("x")
+    link.symlink_to(data)
+    hidden = HiddenDirectories([str(link), str(tmp_path / "missing")])
+    assert hidden.paths == [str(data)]
+    renamed = tmp_path / "renamed"
+    data.rename(renamed)
+    for path, expected in ((renamed, True), (renamed / "deep", True), (renamed / "file", True), (other, False)):
+        descriptor = os.open(path, os.O_PATH)
+        try:
+            assert hidden.contain(descriptor) is expected, path
+        finally:
+            os.close(descriptor)
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root mounts")
+def test_mounts_of_a_hidden_directory_elsewhere_are_hidden_too(tmp_path: Path) -> None:
+    script = f"""
+import os, sys
+from trainwright.cluster.linux.hidden_directories import HiddenDirectories, identity_at
+from trainwright.cluster.linux.mounts import PRIVATE, REC, bind, libc, mount
+libc.unshare(0x20000)
+mount(None, "/", None, REC | PRIVATE)
+os.chdir({str(tmp_path)!r})
+for name in ("data/node", "same", "inner", "above"):
+    os.makedirs(name)
+bind("data", "same")
+bind("data/node", "inner")
+print(*sorted(os.path.relpath(path) for path in HiddenDirectories(["data"]).paths))
+"""
+    found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert found.stdout.split() == ["data", "inner", "same"]
+
+
+# The kernel's own file systems
+
+
+def test_a_host_path_does_not_show_the_processes_of_the_machine(overlay: Any, home: Home) -> None:
+    """Their root directories would lead to everything."""
+    root = {"source": "/", "target": "/host", "volume": "/", "readOnly": False, "hostPath": True}
+    assert run(overlay, home, "/bin/sh", "-c", "ls /host/proc | wc -l", mounts=[root]) == ["0"]
+    for path in ("/proc", "/proc/1"):
+        processes = {**root, "source": path, "volume": path}
+        answer = run(overlay, home, "/bin/ls", "/host", mounts=[processes])
+        assert answer[0].startswith(f"hostPath {path} shows the processes of this machine")
+
+
+def test_a_host_path_does_not_let_a_container_change_kernel_settings(overlay: Any, home: Home) -> None:
+    for source, place in (("/", "/host/sys/fs/cgroup"), ("/sys", "/host/fs/cgroup"), ("/sys/fs/cgroup", "/host")):
+        mount = {"source": source, "target": "/host", "volume": source, "readOnly": False, "hostPath": True}
+        script = f"for path in {place} {place}/memory {place}/cpu; do mkdir $path/made && echo made $path; done; true"
+        assert not [line for line in run(overlay, home, "/bin/sh", "-c", script, mounts=[mount]) if "made " in line[:5]]
+
+
+# The files of the machine that are executed
+
+
+@pytest.mark.parametrize("way", ["/proc/self/exe", "script", "link"])
+def test_the_python_of_the_supervisor_cannot_be_changed(overlay: Any, home: Home, way: str) -> None:
+    """/proc/self/exe is that Python until the container's program is executed, which may be /proc/self/exe itself."""
+    python = Path(overlay.user.python).resolve()
+    mode = stat.S_IMODE(python.stat().st_mode)
+    program = f"import os; os.chmod('/proc/self/exe', {mode | 0o1000}); print(os.readlink('/proc/self/exe'))"
+    argv = ["/proc/self/exe", "-c", program]
+    if way == "script":
+        (home.path / "code.py").write_text(program)
+        (home.path / "script").write_text(f"#!/proc/self/exe {home.path}/code.py\n")
+        (home.path / "script").chmod(0o755)
+        argv = [str(home.path / "script")]
+    elif way == "link":
+        (home.path / "link").symlink_to("/proc/self/exe")
+        argv[0] = str(home.path / "link")
+    try:
+        run(overlay, home, *argv)
+        assert stat.S_IMODE(python.stat().st_mode) == mode
+    finally:
+        python.chmod(mode) if os.access(python, os.W_OK) else None
