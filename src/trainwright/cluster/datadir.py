@@ -240,12 +240,19 @@ class DataDir:
 
     def token(self) -> str:
         """The bearer token of clients; created once and kept, so that kubeconfigs stay valid."""
-        path = self.path / "token"
-        token = (_read_text(path) or "").strip()
-        if len(token) < 32:
-            token = secrets.token_urlsafe(32)
-            write_atomically(path, token.encode())
-        return token
+        return self._secret("token")
+
+    def session_secret(self) -> bytes:
+        """Of the keys with which the node opens sessions in its pods; kept, because pods outlive the cluster."""
+        return self._secret("sessions.key").encode()
+
+    def _secret(self, name: str) -> str:
+        path = self.path / name
+        found = (_read_text(path) or "").strip()
+        if len(found) < 32:
+            found = secrets.token_urlsafe(32)
+            write_atomically(path, found.encode())
+        return found
 
     def remembered_port(self) -> RememberedPort | None:
         """The port of the last start, so that kubeconfigs stay valid."""

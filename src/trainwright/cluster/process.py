@@ -228,7 +228,8 @@ class EmbeddedCluster:
         except StoreError as error:
             raise ClusterError(str(error)) from error
         self._exit_stack.callback(store.close)
-        logs, streams = _Logs(ContainerLogs(self._data.node), self._mirror_logs), NodeStreams(self._data.node)
+        logs = _Logs(ContainerLogs(self._data.node), self._mirror_logs)
+        streams = NodeStreams(self._data.node, self._data.session_secret())
 
         def new_server() -> ApiServer:
             return ApiServer(
@@ -347,6 +348,7 @@ class EmbeddedCluster:
                 name=NODE_NAME,
                 sandbox=self._sandbox,
                 python=self._python,
+                session_secret=self._data.session_secret(),
                 find_hidden=lambda: (self._data.path, *all_data_directories()),
                 provisioned=self._data.volumes,
                 nfs_mappings=self._remembered_nfs_mappings(),

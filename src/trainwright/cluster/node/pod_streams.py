@@ -20,6 +20,7 @@ from trainwright.cluster.node.pipes import Pipe
 from trainwright.cluster.node.pod_ports import listening_addresses
 from trainwright.cluster.node.pod_processes import process_trees
 from trainwright.cluster.node.records.log_files import LogFiles, find_log, find_pod, run_has_ended, split_records
+from trainwright.cluster.node.session_keys import session_key
 from trainwright.cluster.node.supervisor.containers import terminals
 from trainwright.cluster.node.supervisor.files import SESSION_SOCKET, SocketPath, read_json
 from trainwright.kube.client.exec_protocol import Output
@@ -31,10 +32,11 @@ _EXIT_KILLED = 137
 
 
 class NodeStreams:
-    """`directory` is the node's, the same as that of the agent."""
+    """`directory` and `session_secret` are the node's, the same as those of the agent."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, session_secret: bytes = b"") -> None:
         self._node = directory
+        self._session_secret = session_secret
         self._events = FileEvents()
 
     async def exec(self, pod: Object, container: str, options: StreamOptions) -> "ExecSession":
@@ -50,7 +52,7 @@ class NodeStreams:
                     if wanted:
                         ours[number] = Pipe(reader if number else writer)
             request = {"exec": {"container": container, "argv": options.command, "tty": options.tty}}
-            _send(connection, request, theirs)
+            self._send(connection, pod, request, theirs)
             session = ExecSession(connection, ours, container)
             if options.tty:
                 await session.receive_terminal()
@@ -72,7 +74,8 @@ class NodeStreams:
         theirs = [os.open(os.devnull, os.O_RDONLY)]
         try:
             theirs += [session.new_output() for _ in ("stdout", "stderr")]
-            _send(connection, {"prepare": {"container": container, "argv": command, "tty": False}}, theirs)
+            request = {"prepare": {"container": container, "argv": command, "tty": False}}
+            self._send(connection, pod, request, theirs)
             answer, _ = await _receive(connection)
             if answer is None or "prepared" not in answer:
                 raise StreamUnavailable(_not_found(container))
@@ -90,7 +93,7 @@ class NodeStreams:
         missing = f"unable to upgrade connection: container {container} not found in pod {name}"
         connection = _connect(self._node / "pods" / uid, missing)
         try:
-            _send(connection, {"attach": {"container": container, "stdin": options.stdin}}, [])
+            self._send(connection, pod, {"attach": {"container": container, "stdin": options.stdin}}, [])
             answer, descriptors = await _receive(connection)
         finally:
             connection.close()
@@ -104,6 +107,15 @@ class NodeStreams:
         stdin = Pipe(descriptors[0]) if descriptors else None
         log = _FollowedLog(self._node, uid, container, run, files, self._events)
         return AttachSession(log, stdin, options, tty=bool(answer["tty"]))
+
+    def _send(self, connection: socket.socket, pod: Object, request: Object, descriptors: list[int]) -> None:
+        key = session_key(self._session_secret, _uid(pod))
+        try:
+            socket.send_fds(connection, [msgspec.json.encode({**request, "key": key})], descriptors)
+        except OSError as error:
+            if error.errno == errno.EMSGSIZE:
+                raise StreamUnavailable("error executing command in container: argument list too long") from error
+            raise StreamUnavailable(f"the supervisor of the pod does not answer: {error.strerror}") from error
 
     async def connect(self, pod: Object, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         """Connects to a port on which a process of the pod listens."""
@@ -309,15 +321,6 @@ def _connect(directory: Path, missing: str) -> socket.socket:
             raise StreamUnavailable("too many sessions are being opened in this pod, please try again later") from error
         raise StreamUnavailable(missing) from error
     return connection
-
-
-def _send(connection: socket.socket, request: Object, descriptors: list[int]) -> None:
-    try:
-        socket.send_fds(connection, [msgspec.json.encode(request)], descriptors)
-    except OSError as error:
-        if error.errno == errno.EMSGSIZE:
-            raise StreamUnavailable("error executing command in container: argument list too long") from error
-        raise StreamUnavailable(f"the supervisor of the pod does not answer: {error.strerror}") from error
 
 
 async def _receive(connection: socket.socket) -> tuple[Any, list[int]]:

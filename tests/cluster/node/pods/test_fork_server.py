@@ -14,15 +14,19 @@ import pytest
 
 from tests.support.cluster.supervised_pods import container, end_supervisors, processes_with
 from tests.support.waiting import eventually
+from trainwright.cluster.node.pod_streams import NodeStreams
 from trainwright.cluster.node.pods.fork_server import ForkServer
 from trainwright.cluster.node.pods.pod_directory import PodDirectory, SupervisorProcess
+from trainwright.objects.kinds.pod_streams import StreamUnavailable
 
 UID = "12345678-1234-1234-1234-123456789012"
 
 
 @asynccontextmanager
-async def fork_server(node: Path, python: str = sys.executable) -> AsyncIterator[ForkServer]:
-    server = ForkServer(python, node)
+async def fork_server(
+    node: Path, python: str = sys.executable, session_secret: bytes = b""
+) -> AsyncIterator[ForkServer]:
+    server = ForkServer(python, node, session_secret)
     try:
         yield server
     finally:
@@ -112,3 +116,21 @@ async def test_python_that_cannot_run_supervisors_is_an_error(tmp_path: Path) ->
     async with fork_server(tmp_path, python="/bin/false") as server:
         with pytest.raises(OSError, match="the fork server of supervisors ended: unknown reason"):
             await server.start_supervisor(pod)
+
+
+@pytest.mark.parametrize(("secret", "answers"), [(b"that of the node", True), (b"another", False), (b"", False)])
+async def test_sessions_are_opened_with_the_key_of_the_pod_alone(tmp_path: Path, secret: bytes, answers: bool) -> None:
+    """Processes of other pods look like the agent: they have no pid in this one, and the same user."""
+    pod = make_pod(tmp_path, "exec sleep 600")
+    obj = {"metadata": {"name": "p", "namespace": "ns", "uid": pod.path.name}}
+    async with fork_server(tmp_path, session_secret=b"that of the node") as server:
+        supervisor = await server.start_supervisor(pod)
+        await eventually(lambda: running(pod), bool)
+        streams = NodeStreams(tmp_path, secret)
+        if answers:
+            session = await streams.prepare_exec(obj, "main", ["true"])
+            session.close()
+        else:
+            with pytest.raises(StreamUnavailable):
+                await streams.prepare_exec(obj, "main", ["true"])
+        supervisor.close()

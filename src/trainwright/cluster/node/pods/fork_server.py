@@ -9,6 +9,7 @@ from collections import deque
 from pathlib import Path
 
 from trainwright.cluster.node.pods.pod_directory import PodDirectory, SupervisorProcess
+from trainwright.cluster.node.session_keys import session_key
 from trainwright.cluster.node.supervisor.sandbox.detection import PROGRAM
 from trainwright.cluster.node.supervisor.supervise import FORK_SERVER
 from trainwright.cluster.process_identity import ProcessIdentity, identify
@@ -18,10 +19,12 @@ _MAX_ANSWER = 64
 
 
 class ForkServer:
-    """`python` runs the supervisors of the pods below the node's directory. To be used in one event loop."""
+    """`python` runs the supervisors of the pods below the node's directory; `session_secret` is that of the keys with
+    which sessions are opened in them. To be used in one event loop."""
 
-    def __init__(self, python: str, node: Path) -> None:
+    def __init__(self, python: str, node: Path, session_secret: bytes = b"") -> None:
         self._python = python
+        self._session_secret = session_secret
         self._longest_path = str(node / "pods" / ("-" * _UID_LENGTH))
         self._log = node / "fork-server.log"
         self._socket: socket.socket | None = None
@@ -62,7 +65,8 @@ class ForkServer:
         assert self._socket is not None  # noqa: S101 - it has just been started
         answer: asyncio.Future[SupervisorProcess] = asyncio.get_running_loop().create_future()
         try:
-            self._socket.send(os.fsencode(directory.path))
+            key = session_key(self._session_secret, directory.path.name)
+            self._socket.send(f"{key} ".encode() + os.fsencode(directory.path))
         except ConnectionError as error:
             self._on_end()
             raise self._failure from error

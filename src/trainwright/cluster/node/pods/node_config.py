@@ -19,6 +19,8 @@ class NodeConfig:
     python: str
     supervisor_python: str
     machine: Machine
+    session_secret: bytes = b""
+    """Of the keys with which sessions are opened in pods."""
     home: str
     shared_home: str | None
     find_hidden: Callable[[], tuple[str, ...]]

@@ -66,7 +66,9 @@ class PodWorkers:
         self._network = network
         self._clock = clock
         self.queue = WorkQueue[str](longest_delay=10.0)
-        self._supervisors = Supervisors(node.supervisor_python, node.directory, on_exit=self._on_supervisor_exit)
+        self._supervisors = Supervisors(
+            node.supervisor_python, node.directory, node.session_secret, on_exit=self._on_supervisor_exit
+        )
         self._gpus = GpuAllocations(node.machine.gpus)
         self._disk_pressure = False
         self._recorder = PodRecorder(recorder)

@@ -12,8 +12,10 @@ from trainwright.cluster.node.pods.pod_directory import PodDirectory, Supervisor
 class Supervisors:
     """By the uid of their pods. `on_exit` is called in the event loop when one has ended."""
 
-    def __init__(self, python: str, node: Path, *, on_exit: Callable[[str, SupervisorProcess], None]) -> None:
-        self._fork_server = ForkServer(python, node)
+    def __init__(
+        self, python: str, node: Path, session_secret: bytes, *, on_exit: Callable[[str, SupervisorProcess], None]
+    ) -> None:
+        self._fork_server = ForkServer(python, node, session_secret)
         self._on_exit = on_exit
         self._running: dict[str, SupervisorProcess] = {}
 

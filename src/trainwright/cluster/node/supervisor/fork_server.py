@@ -1,9 +1,9 @@
 """The fork server: a small process from which the supervisors of a node are forked.
 
 A fork takes a millisecond, a new interpreter twenty; and forks share the memory of the modules, which are all imported
-here. The agent starts the fork server and sends it the directories of pods over a socket, its standard input. An answer
-is the pid of the supervisor with its pidfd, or a negative errno. The fork server ends with the agent; the supervisors
-do not. Standard library only.
+here. The agent starts the fork server and sends it the directories of pods over a socket, its standard input, each
+after the key of the pod's sessions and a space. An answer is the pid of the supervisor with its pidfd, or a negative
+errno. The fork server ends with the agent; the supervisors do not. Standard library only.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ TYPE_CHECKING = False  # importing typing takes four milliseconds
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_MAX_PATH = 4096
+_MAX_REQUEST = 8192
 _MAX_PID = 16
 
 
@@ -43,15 +43,16 @@ def serve() -> None:
     gc.collect()
     gc.freeze()  # a collection in a supervisor would write to all objects, which copies their memory
     try:
-        while directory := agent.recv(_MAX_PATH):
-            _answer(agent, directory.decode())
+        while request := agent.recv(_MAX_REQUEST):
+            session_key, _, directory = request.decode().partition(" ")
+            _answer(agent, directory, session_key)
     except ConnectionError:
         pass  # the agent was killed
 
 
-def _answer(agent: socket.socket, directory: str) -> None:
+def _answer(agent: socket.socket, directory: str, session_key: str) -> None:
     try:
-        pid, descriptor = _fork_supervisor(directory)
+        pid, descriptor = _fork_supervisor(directory, session_key)
     except OSError as error:
         agent.send(b"-%d" % (error.errno or errno.EIO))
         return
@@ -61,14 +62,14 @@ def _answer(agent: socket.socket, directory: str) -> None:
         os.close(descriptor)
 
 
-def _fork_supervisor(directory: str) -> tuple[int, int]:
+def _fork_supervisor(directory: str, session_key: str) -> tuple[int, int]:
     """The pid and pidfd of the supervisor or, if there is none, of a process that has ended."""
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})  # it must not be reaped before the pidfd is open
     try:
         if _is_for_root(directory):
-            child = _fork_into_pid_namespace(directory)
+            child = _fork_into_pid_namespace(directory, session_key)
             return child, os.pidfd_open(child)
-        return _fork_twice(directory)
+        return _fork_twice(directory, session_key)
     finally:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
 
@@ -82,7 +83,7 @@ def _is_for_root(directory: str) -> bool:
         return False
 
 
-def _fork_into_pid_namespace(directory: str) -> int:
+def _fork_into_pid_namespace(directory: str, session_key: str) -> int:
     own = os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
     try:
         sandbox.next_child_in_pid_namespace(None)
@@ -90,7 +91,7 @@ def _fork_into_pid_namespace(directory: str) -> int:
             child = os.fork()
             if child == 0:
                 os.close(own)
-                _become_supervisor(directory, pod_process.supervise_as_pid_1)
+                _become_supervisor(directory, lambda: pod_process.supervise_as_pid_1(directory, session_key))
             return child
         finally:
             sandbox.next_child_in_pid_namespace(own)
@@ -98,14 +99,14 @@ def _fork_into_pid_namespace(directory: str) -> int:
         os.close(own)
 
 
-def _fork_twice(directory: str) -> tuple[int, int]:
+def _fork_twice(directory: str, session_key: str) -> tuple[int, int]:
     """A process cannot enter a pid namespace, only its children; in a user namespace it could not come back from."""
     reader, writer = os.pipe()
     try:
         child = os.fork()
         if child == 0:
             os.close(reader)
-            _become_supervisor(directory, lambda directory: pod_process.supervise(directory, writer))
+            _become_supervisor(directory, lambda: pod_process.supervise(directory, writer, session_key=session_key))
     finally:
         os.close(writer)
     try:
@@ -118,7 +119,7 @@ def _fork_twice(directory: str) -> tuple[int, int]:
         os.close(reader)
 
 
-def _become_supervisor(directory: str, supervise: Callable[[str], None]) -> None:
+def _become_supervisor(directory: str, supervise: Callable[[], None]) -> None:
     status: object = 1
     try:
         os.setsid()
@@ -131,7 +132,7 @@ def _become_supervisor(directory: str, supervise: Callable[[str], None]) -> None
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, set())
         _set_command_line([*sys.orig_argv[:-1], directory])
-        supervise(directory)
+        supervise()
         status = 0
     except SystemExit as exit_:
         status = exit_.code

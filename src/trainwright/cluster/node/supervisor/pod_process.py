@@ -35,32 +35,33 @@ def main(arguments: list[str]) -> None:
     supervise(os.path.abspath(arguments[0]))
 
 
-def supervise(directory: str, reports: int | None = None) -> None:
+def supervise(directory: str, reports: int | None = None, *, session_key: str = "") -> None:
     """Supervises the pod in this process or, if it has a pid namespace, in a child: pid 1 of the pod.
 
-    `reports` is a pipe to which the pid of the supervisor is written; this process does not wait for the child then.
-    Without it, this process stays in the foreground, and the pod ends with it.
+    `session_key` is what the agent sends to open sessions; it is in no file that a pod could see. `reports` is a pipe
+    to which the pid of the supervisor is written; this process does not wait for the child then. Without it, this
+    process stays in the foreground, and the pod ends with it.
     """
     pod = _take_pod(directory)
     if pod["sandbox"] == sandbox.PLAIN:
         _register(directory)
         _report(os.getpid(), reports)
         become_subreaper()
-        Supervisor(directory, pod, is_pid_1=False).run()
+        Supervisor(directory, pod, is_pid_1=False, session_key=session_key).run()
     elif _enter_namespaces(directory, pod):
         child = os.fork()
         if child == 0:
-            _run_child(directory, pod, reports)
+            _run_child(directory, pod, reports, session_key)
         if reports is None:
             sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
         _report(child, reports)
 
 
-def supervise_as_pid_1(directory: str) -> None:
+def supervise_as_pid_1(directory: str, session_key: str) -> None:
     """In a process that was forked into a pid namespace for the pod."""
     pod = _take_pod(directory)
     if _enter_namespaces(directory, pod, pid_namespace=False):
-        _run_as_pid_1(directory, pod)
+        _run_as_pid_1(directory, pod, session_key)
 
 
 def _take_pod(directory: str) -> dict[str, Any]:
@@ -101,14 +102,14 @@ def _report(pid: int, reports: int | None) -> None:
         os.close(reports)
 
 
-def _run_child(directory: str, pod: dict[str, Any], reports: int | None) -> None:
+def _run_child(directory: str, pod: dict[str, Any], reports: int | None, session_key: str) -> None:
     try:
         if reports is None:
             die_with_parent(signal.SIGKILL)
         else:
             os.close(reports)
             os.setsid()
-        _run_as_pid_1(directory, pod)
+        _run_as_pid_1(directory, pod, session_key)
         os._exit(0)
     except BaseException:
         sys.excepthook(*sys.exc_info())
@@ -116,14 +117,14 @@ def _run_child(directory: str, pod: dict[str, Any], reports: int | None) -> None
         os._exit(1)
 
 
-def _run_as_pid_1(directory: str, pod: dict[str, Any]) -> None:
+def _run_as_pid_1(directory: str, pod: dict[str, Any], session_key: str) -> None:
     """The agent can signal it from outside: its signals are blocked until it has handlers, and so they are not lost."""
     _register(directory)
     if not pod["ownUsers"]:
         privileges.hide_process()  # it sees the host's files; in a user namespace only its capabilities count
     if pod.get("nfsVolumes"):
         _mount_nfs(directory, pod)
-    Supervisor(directory, pod, is_pid_1=True).run()
+    Supervisor(directory, pod, is_pid_1=True, session_key=session_key).run()
 
 
 def _register(directory: str) -> None:

@@ -47,8 +47,9 @@ _DEADLINE = ("DeadlineExceeded", "Pod was active on the node longer than the spe
 
 
 class Supervisor:
-    def __init__(self, directory: str, pod: dict[str, Any], *, is_pid_1: bool) -> None:
+    def __init__(self, directory: str, pod: dict[str, Any], *, is_pid_1: bool, session_key: str = "") -> None:
         self._directory = directory
+        self._session_key = session_key
         self._pod = pod
         self._is_pid_1 = is_pid_1
         self._stop_file = os.path.join(directory, "stop.json")
@@ -472,7 +473,12 @@ class Supervisor:
             from trainwright.cluster.node.supervisor.containers.exec_sessions import ExecSessions  # most pods have none
 
             self._sessions = ExecSessions(
-                self._all, self._exec, pid_namespace=self._is_pid_1, watch=self._watch, unwatch=self._unwatch
+                self._all,
+                self._exec,
+                key=self._session_key,
+                pid_namespace=self._is_pid_1,
+                watch=self._watch,
+                unwatch=self._unwatch,
             )
         assert self._listener is not None  # noqa: S101 - it has just become readable
         self._sessions.accept(self._listener)

@@ -1,7 +1,8 @@
 """The sessions that the agent opens in running containers: exec and attach. Imported when the first one is opened.
 
-The agent connects to a Unix socket in the pod's directory. Its first message is a request in JSON, with the
-descriptors of an exec session's streams. The data flows between the agent and the process, not through the supervisor.
+The agent connects to a Unix socket in the pod's directory. Its first message is a request in JSON, with the key of the
+pod's sessions and the descriptors of an exec session's streams. The data flows between the agent and the process, not
+through the supervisor.
 Answers to exec: `terminal` with the descriptor of the terminal if there is one, then `exit` with the exit code, or
 `error`. Answer to attach: `tty` and `first`, with the descriptor of the container's stdin if it has one.
 Answer to prepare: `prepared`. At the next message the command is started, and the answers are those to exec. The agent
@@ -16,6 +17,7 @@ import json
 import os
 import socket
 import struct
+from hmac import compare_digest
 
 from trainwright.cluster.node.supervisor.containers import container_status
 from trainwright.cluster.node.supervisor.containers.host_paths import replace_paths
@@ -42,12 +44,14 @@ class ExecSessions:
         containers: list[Container],
         container_exec: ContainerExec,
         *,
+        key: str,
         pid_namespace: bool,
         watch: Callable[[int, Callable[[], None]], None],
         unwatch: Callable[[int], None],
     ) -> None:
         self._containers = containers
         self._exec = container_exec
+        self._key = key
         self._pid_namespace = pid_namespace
         self._watch = watch
         self._unwatch = unwatch
@@ -68,7 +72,8 @@ class ExecSessions:
         self._watch(connection.fileno(), lambda: self._on_request(connection))
 
     def _is_agent(self, connection: socket.socket) -> bool:
-        """True for a process of the same user outside of the pod; a process of the pod would have a pid here."""
+        """False for processes of other users, and for those of this pod, which would have a pid here. Processes of
+        other pods have none either: the agent proves by its key that it is none of them."""
         size = struct.calcsize("3i")
         pid, user, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))
         return user in (0, os.getuid()) and (pid == 0 or not self._pid_namespace)
@@ -84,6 +89,8 @@ class ExecSessions:
             data, descriptors, flags = b"", [], 0
         try:
             request = json.loads(data) if data and not flags & socket.MSG_TRUNC else {}
+            if not compare_digest(str(request.get("key", "")).encode(), self._key.encode()):
+                request = {}
             # From here on the connection becomes readable only when the agent closes it.
             self._watch(connection.fileno(), lambda: self._close(connection))
             if "exec" in request:
