@@ -11,6 +11,7 @@ from trainwright.cluster.apiserver.access.access_control import AccessControl
 from trainwright.cluster.apiserver.access.attributes import Attributes
 from trainwright.cluster.apiserver.access.certificate_signer import check_subject, set_requestor
 from trainwright.cluster.apiserver.access.escalation import check_escalation
+from trainwright.cluster.apiserver.admission.machine_annotations import check_machine_annotations
 from trainwright.cluster.apiserver.admission.service_account import admit_pod, wait_for_default_account
 from trainwright.cluster.apiserver.admission.webhook_admission import WebhookAdmission
 from trainwright.cluster.apiserver.http.bodies import (
@@ -151,6 +152,7 @@ class ResourceHandlers:
             if not prefix or self._store.get(info.kind.key, info.scope, name) is None:
                 break
 
+        check_machine_annotations(self._access.authorizer, request.user, info.kind.resource, obj)
         if info.kind.resource == CERTIFICATE_SIGNING_REQUESTS:
             await asyncio.to_thread(check_subject, obj)
         await self._wait_for_account(info)
@@ -222,10 +224,13 @@ class ResourceHandlers:
             if current is None:
                 self._access.authorizer.check(request.user, request.attributes("create"))
                 created_object = _new_object(request, decoded, manager)
+                check_machine_annotations(self._access.authorizer, request.user, kind.resource, created_object)
                 self._complete(info, created_object)
                 admit_create(self._store, kind, info.scope, created_object)
                 return created_object
-            return removed_if_finalized(updated_object(kind, decoded, current.obj, manager, patch=True))
+            updated = updated_object(kind, decoded, current.obj, manager, patch=True)
+            check_machine_annotations(self._access.authorizer, request.user, kind.resource, updated, current.obj)
+            return removed_if_finalized(updated)
 
         stored = await self._writer.write_admitted(request, propose, complete)
         return _object_response(request, 201 if created else 200, stored)
@@ -276,7 +281,11 @@ class ResourceHandlers:
                 error.message = error.message.replace("on pods ", "on pods/binding ", 1)
                 error.details = {"name": info.name, "kind": "pods/binding"}
                 raise error
-            return bound_pod(pod, str(node), format_time(request.now), metadata)
+            bound_to_node = bound_pod(pod, str(node), format_time(request.now), metadata)
+            check_machine_annotations(
+                self._access.authorizer, request.user, PODS, bound_to_node, pod | {"spec": bound_to_node["spec"]}
+            )
+            return bound_to_node
 
         await self._writer.write(request, info, try_update)
         return status_response(201, {})
@@ -355,6 +364,8 @@ class ResourceHandlers:
                 return removed_if_finalized(old | {"spec": (old.get("spec") or {}) | {"finalizers": finalizers}})
             self._check_escalation(request, decoded.obj, old)
             updated = updated_object(kind, decoded, old, request.field_manager, patch=patch)
+            if info.subresource != "scale":
+                check_machine_annotations(self._access.authorizer, request.user, kind.resource, updated, old)
             request.warnings.extend(_unsupported(kind, updated))
             return removed_if_finalized(updated)
 
