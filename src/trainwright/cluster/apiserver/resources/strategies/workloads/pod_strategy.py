@@ -20,6 +20,7 @@ from trainwright.objects.quantities import parse_quantity
 
 _RESTART_POLICIES = ("Always", "OnFailure", "Never")
 _PULL_POLICIES = ("Always", "IfNotPresent", "Never")
+_PROC_MOUNTS = ("Default", "Unmasked")
 _PROTOCOLS = ("SCTP", "TCP", "UDP")
 _HOST_PATH_TYPES = (
     "", "BlockDevice", "CharDevice", "Directory", "DirectoryOrCreate", "File", "FileOrCreate", "Socket",
@@ -33,6 +34,7 @@ _MUTABLE_ONLY = (
 )
 
 
+_APP_ARMOR_ANNOTATION = "container.apparmor.security.beta.kubernetes.io/"
 _DEFAULT_TOLERATIONS = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 _TOLERATION_SECONDS = 300
 
@@ -105,6 +107,27 @@ def _prepare_for_create(pod: Object) -> None:
     spec.setdefault("serviceAccountName", "default")
     spec.setdefault("serviceAccount", spec["serviceAccountName"])
     pod["status"] = {"phase": "Pending", "qosClass": qos_class(pod["spec"])}
+    _copy_app_armor_annotations(pod)
+
+
+def _copy_app_armor_annotations(pod: Object) -> None:
+    """The profile of a container that an annotation names, as clients before 1.30 do, becomes a field."""
+    annotations, spec = pod["metadata"].get("annotations") or {}, pod["spec"]
+    if (spec.get("os") or {}).get("name") == "windows":
+        return
+    for _, container in _containers(spec):
+        profile = _app_armor_profile(annotations.get(_APP_ARMOR_ANNOTATION + str(container.get("name"))) or "")
+        context = container.get("securityContext") or {}
+        if profile and "appArmorProfile" not in context and profile != spec["securityContext"].get("appArmorProfile"):
+            container["securityContext"] = context | {"appArmorProfile": profile}
+
+
+def _app_armor_profile(annotation: str) -> Object | None:
+    """The field for the value of an annotation; None if there is none."""
+    if annotation.startswith("localhost/") and (name := annotation.removeprefix("localhost/")):
+        return {"type": "Localhost", "localhostProfile": name}
+    profile = {"unconfined": "Unconfined", "runtime/default": "RuntimeDefault"}.get(annotation)
+    return {"type": profile} if profile else None
 
 
 def _prepare_for_update(new: Object, old: Object) -> None:
@@ -166,6 +189,7 @@ def pod_spec_errors(spec: Object) -> list[FieldError]:
     names: set[str] = set()
     for path, container in _containers(spec):
         found += _container_errors(container, path, names)
+        found += _proc_mount_errors(spec, container, path)
         one_time = path.startswith("spec.initContainers") and container.get("restartPolicy") != "Always"
         grace = spec.get("terminationGracePeriodSeconds")
         found += probe_errors(container, path, one_time=one_time, grace=grace)
@@ -197,6 +221,14 @@ def _container_errors(container: Object, path: str, names: set[str]) -> Iterator
         yield from _port_errors(port, f"{path}.ports[{index}]")
     for index, variable in enumerate(container.get("env") or ()):
         yield from _env_errors(variable, f"{path}.env[{index}]")
+
+
+def _proc_mount_errors(spec: Object, container: Object, path: str) -> Iterator[FieldError]:
+    mount, field = (container.get("securityContext") or {}).get("procMount"), f"{path}.securityContext.procMount"
+    if mount is not None and mount not in _PROC_MOUNTS:
+        yield not_supported(field, mount, _PROC_MOUNTS)
+    if mount == "Unmasked" and spec.get("hostUsers") is not False:
+        yield invalid(field, mount, "`hostUsers` must be false to use `Unmasked`")
 
 
 def _name_errors(named: Object, path: str, names: set[str]) -> Iterator[FieldError]:
