@@ -61,6 +61,7 @@ kubernetes: ## Build the real kube-apiserver, etcd, kubectl, Helm, a registry an
 	@tools/build-helm >/dev/null
 	@tools/build-registry >/dev/null
 	@tools/fetch-api-schemas >/dev/null
+	@tools/fetch-pod-security-cases >/dev/null
 	@tools/build-peers >/dev/null
 
 generate: setup ## Write all generated files: reference pages, chart and manifests

@@ -47,7 +47,7 @@ from trainwright.cluster.apiserver.resources.resource_type import ResourceType
 from trainwright.cluster.apiserver.resources.strategies.certificate_strategy import condition_errors
 from trainwright.cluster.apiserver.resources.strategies.webhook_strategies import match_condition_warnings
 from trainwright.cluster.apiserver.storage.store import ObjectStore, Removed, Stored
-from trainwright.cluster.apiserver.writes.admission import admit_create
+from trainwright.cluster.apiserver.writes.admission import admit_create, admit_update
 from trainwright.cluster.apiserver.writes.create_update import (
     DecodedObject,
     decode_object,
@@ -162,7 +162,7 @@ class ResourceHandlers:
         def try_update(current: Stored | None) -> Object:
             if current is not None:
                 raise errors.already_exists(info.kind.resource, name)
-            admit_create(self._store, info.kind, info.scope, obj)
+            request.warnings.extend(admit_create(self._store, info.kind, info.scope, obj))
             return obj
 
         return _object_response(request, 201, await self._writer.write(request, replace(info, name=name), try_update))
@@ -226,11 +226,10 @@ class ResourceHandlers:
                 created_object = _new_object(request, decoded, manager)
                 check_machine_annotations(self._access.authorizer, request.user, kind.resource, created_object)
                 self._complete(info, created_object)
-                admit_create(self._store, kind, info.scope, created_object)
+                request.warnings.extend(admit_create(self._store, kind, info.scope, created_object))
                 return created_object
             updated = updated_object(kind, decoded, current.obj, manager, patch=True)
-            check_machine_annotations(self._access.authorizer, request.user, kind.resource, updated, current.obj)
-            return removed_if_finalized(updated)
+            return removed_if_finalized(self._admit_update(request, updated, current.obj))
 
         stored = await self._writer.write_admitted(request, propose, complete)
         return _object_response(request, 201 if created else 200, stored)
@@ -364,12 +363,18 @@ class ResourceHandlers:
                 return removed_if_finalized(old | {"spec": (old.get("spec") or {}) | {"finalizers": finalizers}})
             self._check_escalation(request, decoded.obj, old)
             updated = updated_object(kind, decoded, old, request.field_manager, patch=patch)
-            if info.subresource != "scale":
-                check_machine_annotations(self._access.authorizer, request.user, kind.resource, updated, old)
             request.warnings.extend(_unsupported(kind, updated))
-            return removed_if_finalized(updated)
+            return removed_if_finalized(self._admit_update(request, updated, old))
 
         return await self._writer.write_admitted(request, propose, complete)
+
+    def _admit_update(self, request: ApiRequest, new: Object, old: Object) -> Object:
+        """The new object, if admission allows it."""
+        info = request.info
+        if info.subresource != "scale":
+            check_machine_annotations(self._access.authorizer, request.user, info.kind.resource, new, old)
+        request.warnings.extend(admit_update(self._store, info.kind, info.scope, new, old, info.subresource))
+        return new
 
     async def _wait_for_account(self, info: RequestInfo) -> None:
         if info.kind.resource == PODS and self._admits_accounts:

@@ -1,5 +1,5 @@
-"""Admission of creates and deletes: the plugins NamespaceLifecycle, Priority, DefaultTolerationSeconds,
-LimitRanger and ResourceQuota, and deleted CRDs."""
+"""Admission of writes: the plugins NamespaceLifecycle, Priority, DefaultTolerationSeconds, LimitRanger, PodSecurity and
+ResourceQuota, and deleted CRDs."""
 
 from trainwright.cluster.apiserver import errors
 from trainwright.cluster.apiserver.errors import StatusError
@@ -7,6 +7,7 @@ from trainwright.cluster.apiserver.resources.resource_type import ResourceType
 from trainwright.cluster.apiserver.resources.strategies.workloads.pod_strategy import set_default_tolerations
 from trainwright.cluster.apiserver.storage.store import ObjectStore
 from trainwright.cluster.apiserver.writes.limit_range_admission import admit_limits
+from trainwright.cluster.apiserver.writes.pod_security.admission import admit_pod_security
 from trainwright.cluster.apiserver.writes.priority_admission import admit_priority_class, set_priority
 from trainwright.cluster.apiserver.writes.quota_admission import admit_quota
 from trainwright.objects import Object
@@ -15,9 +16,9 @@ from trainwright.objects.resources import CUSTOM_RESOURCE_DEFINITIONS, NAMESPACE
 _IMMORTAL_NAMESPACES = {"default", "kube-system", "kube-public"}
 
 
-def admit_create(store: ObjectStore, kind: ResourceType, namespace: str, obj: Object) -> None:
+def admit_create(store: ObjectStore, kind: ResourceType, namespace: str, obj: Object) -> list[str]:
     """Refuses objects in a missing or terminating namespace, and custom resources of a terminating CRD. Sets what
-    admission decides about new pods."""
+    admission decides about new pods. Returns warnings."""
     name = obj["metadata"]["name"]
     if kind.resource.namespaced:
         found = store.get(NAMESPACES.qualified_plural, "", namespace)
@@ -43,7 +44,17 @@ def admit_create(store: ObjectStore, kind: ResourceType, namespace: str, obj: Ob
         admit_priority_class(store, obj)
     if kind.resource.namespaced:
         admit_limits(store, kind, namespace, obj)
+    warnings = admit_pod_security(store, kind, namespace, obj, None)
+    if kind.resource.namespaced:
         admit_quota(store, kind, namespace, obj)
+    return warnings
+
+
+def admit_update(
+    store: ObjectStore, kind: ResourceType, namespace: str, new: Object, old: Object, subresource: str
+) -> list[str]:
+    """Admission of an update, through a subresource or of the object itself. Returns warnings."""
+    return admit_pod_security(store, kind, namespace, new, old, subresource)
 
 
 def admit_delete(kind: ResourceType, name: str) -> None:
