@@ -94,9 +94,17 @@ class WorkloadController:
             PodControl(client, self._pods, recorder, component)
             for component in ("replicaset-controller", "replication-controller", "daemonset-controller")
         )
-        text = "Pod {pod} in StatefulSet {owner} successful"
+        subject = "Pod {pod} in StatefulSet {owner}"
+        successful, failed = f"{subject} successful", subject + " failed error: {error}"
         stateful_pods = PodControl(
-            client, self._pods, recorder, STATEFUL_COMPONENT, created=f"Create {text}", deleted=f"Delete {text}"
+            client,
+            self._pods,
+            recorder,
+            STATEFUL_COMPONENT,
+            created=f"Create {successful}",
+            deleted=f"Delete {successful}",
+            not_created=f"Create {failed}",
+            not_deleted=f"Delete {failed}",
         )
         deployments = DeploymentController(
             client, stores[DEPLOYMENTS.kind], self._sets, recorder, self._sets_for, self._live_pods, now

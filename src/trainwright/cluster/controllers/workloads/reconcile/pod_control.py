@@ -22,7 +22,7 @@ _FIRST_BATCH = 1
 class PodControl:
     """`component` is the source of the events. Responses are remembered in the store of pods.
 
-    `created` and `deleted` are the texts of the events.
+    `created`, `deleted`, `not_created` and `not_deleted` are the texts of the events.
     """
 
     def __init__(
@@ -34,9 +34,13 @@ class PodControl:
         *,
         created: str = "Created pod: {pod}",
         deleted: str = "Deleted pod: {pod}",
+        not_created: str = "Error creating: {error}",
+        not_deleted: str = "Error deleting: {error}",
     ) -> None:
         self._created = created
         self._deleted = deleted
+        self._not_created = not_created
+        self._not_deleted = not_deleted
         self._client = client
         self._pods = pods
         self._recorder = recorder
@@ -99,7 +103,8 @@ class PodControl:
             pod = await self._client.create(PODS, rendered)
         except (ApiError, Unreachable) as error:
             if not _is_terminating(error):
-                self._record(owner, "Warning", "FailedCreate", f"Error creating: {error}")
+                text = self._text(self._not_created, owner, rendered["metadata"].get("name", ""), str(error))
+                self._record(owner, "Warning", "FailedCreate", text)
             return str(error)
         self._pods.remember(read_pod(pod))
         self._record(owner, "Normal", "SuccessfulCreate", self._text(self._created, owner, pod["metadata"]["name"]))
@@ -112,7 +117,8 @@ class PodControl:
         except (NotFound, Conflict):
             return ""  # it is gone, or another pod has its name
         except (ApiError, Unreachable) as error:
-            self._record(owner, "Warning", "FailedDelete", f"Error deleting: {error}")
+            text = self._text(self._not_deleted, owner, metadata.name, str(error))
+            self._record(owner, "Warning", "FailedDelete", text)
             return str(error)
         self._remember_deleted(deleted, pod)
         self._record(owner, "Normal", "SuccessfulDelete", self._text(self._deleted, owner, metadata.name))
@@ -138,8 +144,8 @@ class PodControl:
         else:
             self._pods.forget(pod.metadata.namespaced_name, uid=pod.metadata.uid)
 
-    def _text(self, text: str, owner: Object, pod: str) -> str:
-        return text.format(pod=pod, kind=owner["kind"], owner=owner["metadata"]["name"])
+    def _text(self, text: str, owner: Object, pod: str, error: str = "") -> str:
+        return text.format(pod=pod, kind=owner["kind"], owner=owner["metadata"]["name"], error=error)
 
     def _record(self, owner: Object, type_: str, reason: str, message: str) -> None:
         self._recorder.record(owner, type_, reason, message, component=self._component)
