@@ -19,6 +19,7 @@ from tests.support.cluster.runtime_configs import (
 )
 from trainwright.cluster.node.devices.nvidia import Gpu
 from trainwright.cluster.node.pods.config.container_image import is_host_image
+from trainwright.cluster.node.pods.config.pod_context import PodContext
 from trainwright.cluster.node.pods.config.runtime_config import WaitingReason
 from trainwright.objects import Object
 from trainwright.objects.node_annotations import DIRECTORY
@@ -46,6 +47,25 @@ def test_the_size_of_log_files_can_be_chosen() -> None:
     for text in ("much", "0", "-1Mi", "0.1"):
         (reason,) = waiting_reasons(pod(annotations={"log-max-size": text}))
         assert reason.message == f"annotation node.trainwright.dev/log-max-size: {text!r}: write a size such as 100Mi"
+
+
+# Pods that policies exempt
+
+
+@pytest.mark.parametrize("context", [OVERLAY, PLAIN])
+def test_pods_of_another_system_are_refused(context: PodContext) -> None:
+    (reason,) = waiting_reasons(pod(os={"name": "windows"}), context)
+    assert (reason.reason, reason.container) == ("PodOSNotSupported", None)
+    assert reason.message == "spec.os.name is windows, and this node runs Linux: correct it, or leave it out"
+    run(pod(os={"name": "linux"}), context)
+
+
+def test_pods_with_users_of_their_own_are_refused_if_the_cluster_runs_as_root() -> None:
+    as_root, ordinary = replace(OVERLAY, user=0), replace(OVERLAY, user=1000, user_namespace=True)
+    (reason,) = waiting_reasons(pod(hostUsers=False), as_root)
+    assert reason.reason == "UserNamespacesNotSupported"
+    run(pod(hostUsers=True), as_root)
+    run(pod(hostUsers=False), ordinary)
 
 
 # Images

@@ -5,7 +5,7 @@ warnings, which become Warning events.
 """
 
 import posixpath
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -82,7 +82,11 @@ def generate_runtime_config(
     annotations = pod["metadata"].get("annotations") or {}
     ports = _listen_ports(annotations.get(LISTEN_PORTS, ""))
     log_limit = _log_limit(annotations.get(LOG_MAX_SIZE))
-    waiting = [*_invalid_annotations(annotations, ports, log_limit), *_unsupported_containers(pod, context)]
+    waiting = [
+        *_unsupported_pod(pod["spec"], context),
+        *_invalid_annotations(annotations, ports, log_limit),
+        *_unsupported_containers(pod, context),
+    ]
     if waiting:
         return tuple(waiting)
     containers = _configure_containers(pod, context, objects, volumes)
@@ -226,6 +230,21 @@ def _uses_host_files(pod: Object, context: PodContext) -> bool:
 
 def _specs(pod: Object) -> list[Object]:
     return [*(pod["spec"].get("initContainers") or []), *pod["spec"]["containers"]]
+
+
+def _unsupported_pod(spec: Object, context: PodContext) -> Iterator[WaitingReason]:
+    """Pods of another system, and of user namespaces that the node cannot give them. Pod Security admission allows
+    them what it forbids to other pods, so that they must not run as those do."""
+    system = (spec.get("os") or {}).get("name", "linux")
+    if system != "linux":
+        message = f"spec.os.name is {system}, and this node runs Linux: correct it, or leave it out"
+        yield WaitingReason(reason="PodOSNotSupported", message=message)
+    if spec.get("hostUsers") is False and node_user(context).may_change_user:
+        message = (
+            "spec.hostUsers is false, and this node gives pods no users of their own when the cluster runs as root: "
+            "leave it out, and set securityContext.runAsUser"
+        )
+        yield WaitingReason(reason="UserNamespacesNotSupported", message=message)
 
 
 def _unsupported_containers(pod: Object, context: PodContext) -> list[WaitingReason]:
