@@ -302,6 +302,13 @@ async def test_a_pod_without_a_command_waits_and_says_what_to_do(node: Node) -> 
     assert (await node.event("ImageHasNoCommand"))["type"] == "Warning"
 
 
+async def test_a_pod_of_another_system_does_not_run(node: Node) -> None:
+    await node.create("p", container("echo never"), os={"name": "windows"})
+    waiting = await node.until_waiting("p")
+    assert waiting["reason"] == "PodOSNotSupported"
+    assert (await node.event("PodOSNotSupported"))["message"] == waiting["message"]
+
+
 async def test_unsupported_fields_are_reported_as_warning_events(node: Node) -> None:
     await node.create("p", container("sleep 5", image="pytorch:2"), hostPID=True)
     assert "pytorch:2" in (await node.event("UnknownImage"))["message"]
