@@ -28,9 +28,12 @@ TYPE_CHECKING = False  # importing typing takes four milliseconds at the start o
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-_NOT_OVERLAID = ("proc", "sys", "dev", "tmp", "lost+found")
+_NOT_OVERLAID = ("proc", "sys", "dev", "tmp", "run", "lost+found")
 _PSEUDO_FILE_SYSTEMS = frozenset({"proc", "sysfs", "devtmpfs", "devpts", "cgroup", "cgroup2", "autofs", "mqueue"})
 _TEMPORARY = "/tmp"  # noqa: S108 - the container's own
+_RUN = "/run"
+_RESOLVER = "/etc/resolv.conf"
+_MAX_RESOLVER_BYTES = 64 * 1024
 
 
 class OverlayLayers:
@@ -180,6 +183,7 @@ def populate_with_host(root: str, layers: OverlayLayers, mount_points: list[str]
     else:
         _populate_with_directories(root, layers, mount_points, replaced)
     _make_temporary_directory(root, layers)
+    _make_run_directory(root, layers)
     for name in ("sys", "dev", "proc"):
         os.makedirs(f"{root}/{name}", exist_ok=True)
 
@@ -250,6 +254,26 @@ def _make_temporary_directory(root: str, layers: OverlayLayers) -> None:
     os.symlink(_TEMPORARY, "layers/tmp/path")
     os.chmod(temporary, 0o1777)  # noqa: S103 - the mode of /tmp; the pod's directory above it is private
     bind(temporary, root + _TEMPORARY)
+
+
+def _make_run_directory(root: str, layers: OverlayLayers) -> None:
+    """The container's own /run. The machine's has the sockets of its services, through which the user of the pod could
+    start programs outside of it. Links are there too, and what /etc/resolv.conf leads to."""
+    if not os.path.isdir(_RUN):
+        return
+    skeleton = os.path.abspath("memory/run")
+    os.mkdir(skeleton)
+    for entry in os.scandir(_RUN):
+        if entry.is_symlink():
+            os.symlink(os.readlink(entry.path), f"{skeleton}/{entry.name}")
+    resolver = os.path.realpath(_RESOLVER)
+    if is_below(resolver, [_RUN]) and os.access(resolver, os.R_OK):
+        copy = skeleton + resolver.removeprefix(_RUN)
+        os.makedirs(os.path.dirname(copy), exist_ok=True)
+        with open(resolver, "rb") as source, open(copy, "wb") as target:
+            target.write(source.read(_MAX_RESOLVER_BYTES))
+    os.makedirs(root + _RUN, exist_ok=True)
+    layers.mount([*layers.image_directories(_RUN), skeleton], root + _RUN, path=_RUN)
 
 
 def _overlay_or_read_only(source: str, target: str, layers: OverlayLayers) -> None:

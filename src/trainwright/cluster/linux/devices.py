@@ -12,7 +12,6 @@ _MASKED = (
     "/proc/sched_debug", "/proc/scsi", "/proc/timer_list", "/proc/timer_stats", "/sys/devices/virtual/powercap",
     "/sys/firmware",
 )  # fmt: skip
-_READ_ONLY = ("/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger")
 
 
 def make_dev(dev: str, *, devices: list[str], shared_memory: str) -> None:
@@ -36,18 +35,24 @@ def share_host_dev(dev: str, *, shared_memory: str) -> None:
 
 
 def protect_kernel_files(root: str) -> None:
-    """Hides or write-protects what root could use to change the machine, as container runtimes do."""
+    """Hides or write-protects what root could use to change the machine.
+
+    Container runtimes protect some directories of /proc. All of it is, because the modes and owners of most files there
+    are those of the whole machine.
+    """
     for path in _MASKED:
         place = root + path
         if os.path.isdir(place):
             mounts.mount("tmpfs", place, "tmpfs", mounts.RDONLY | mounts.NOSUID | mounts.NODEV, "size=4k,nr_inodes=2")
         elif os.path.exists(place):
-            mounts.bind("/dev/null", place)
-    for path in _READ_ONLY:
-        place = root + path
-        if os.path.exists(place):
-            mounts.bind(place, place)
-            mounts.make_read_only(place)
+            bind_device("/dev/null", place)
+    mounts.restrict(f"{root}/proc", mounts.RDONLY, recursive=False)
+
+
+def bind_device(source: str, target: str) -> None:
+    """Programs read and write the device, but cannot change its mode and owner, which are those of the machine."""
+    mounts.bind(source, target)
+    mounts.restrict(target, mounts.RDONLY, recursive=False)
 
 
 def _bind_device(source: str, target: str) -> None:
@@ -55,7 +60,7 @@ def _bind_device(source: str, target: str) -> None:
         os.makedirs(os.path.dirname(target), exist_ok=True)
         with open(target, "xb"):
             pass
-        mounts.bind(source, target)
+        bind_device(source, target)
 
 
 def _make_terminals(dev: str) -> None:

@@ -20,6 +20,7 @@ from trainwright.cluster.linux.container_roots import (
     populate_with_host,
     populate_with_image,
 )
+from trainwright.cluster.linux.devices import bind_device
 from trainwright.cluster.linux.mounts import (
     NODEV,
     NOSUID,
@@ -185,7 +186,7 @@ def enter_image_root(
         if os.path.isdir(path):
             mount("tmpfs", path, "tmpfs", RDONLY | NOSUID | NODEV, "size=4k,nr_inodes=2")
         elif os.path.exists(path):
-            bind("/dev/null", path)
+            bind_device("/dev/null", path)
     os.chdir("/")
     unmount(old_root)
     os.rmdir(old_root)

@@ -2,6 +2,7 @@
 
 import ctypes
 import os
+import socket
 import stat
 import subprocess
 import sys
@@ -191,6 +192,50 @@ def test_a_host_path_does_not_let_a_container_change_kernel_settings(overlay: An
         mount = {"source": source, "target": "/host", "volume": source, "readOnly": False, "hostPath": True}
         script = f"for path in {place} {place}/memory {place}/cpu; do mkdir $path/made && echo made $path; done; true"
         assert not [line for line in run(overlay, home, "/bin/sh", "-c", script, mounts=[mount]) if "made " in line[:5]]
+
+
+@pytest.mark.parametrize(
+    "path", ["/dev/full", "/dev/null", "/proc/loadavg", "/proc/net/dev", "/proc/sys/kernel/ostype"]
+)
+def test_modes_of_devices_and_kernel_files_are_not_changed_for_the_machine(overlay: Any, home: Home, path: str) -> None:
+    """Root of the container is their owner; masked files are the machine's /dev/null."""
+    before = Path(path).stat().st_mode
+    masked = "/proc/keys /proc/interrupts"
+    try:
+        run(overlay, home, "/bin/sh", "-c", f"chmod 0400 {path} {masked}; chown 1 {path}; echo done")
+        assert Path(path).stat().st_mode == before
+    finally:
+        if Path(path).stat().st_mode != before:
+            Path(path).chmod(stat.S_IMODE(before))
+
+
+def test_devices_can_be_used(overlay: Any, home: Home) -> None:
+    script = "echo x > /dev/null && head -c 1 /dev/zero | wc -c && echo y > /dev/full || echo full"
+    assert run(overlay, home, "/bin/sh", "-c", script)[0] == "1"
+
+
+@pytest.mark.parametrize("place", ["/run", LAYERED_DIRECTORY])
+def test_the_sockets_of_the_machine_cannot_be_reached_by_their_paths(overlay: Any, home: Home, place: str) -> None:
+    """Those of service managers would start programs outside of the pod."""
+    if not os.access(place, os.W_OK):
+        pytest.skip(f"{place} belongs to root")
+    with TemporaryDirectory(prefix="sockets-", dir=place) as directory, socket.socket(socket.AF_UNIX) as server:
+        Path(directory).chmod(0o755)
+        server.bind(f"{directory}/socket")
+        Path(f"{directory}/socket").chmod(0o777)
+        server.listen()
+        program = f"import socket; socket.socket(socket.AF_UNIX).connect('{directory}/socket'); print('connected')"
+        assert "connected" not in run(overlay, home, machine_python(), "-c", program)
+
+
+def test_run_is_the_containers_own(overlay: Any, home: Home) -> None:
+    script = "mkdir -p /run/mine /var/run/also && ls /run"
+    assert set(run(overlay, home, "/bin/sh", "-c", script)) - {"systemd", "resolvconf", "NetworkManager"} == {
+        "also",
+        "mine",
+        *(entry.name for entry in os.scandir("/run") if entry.is_symlink()),
+    }
+    assert not Path("/run/mine").exists()
 
 
 # The files of the machine that are executed

@@ -44,7 +44,7 @@ PLAIN = "plain"
 LEVELS = (OVERLAY, PLAIN)
 """The strongest first."""
 
-PRIVATE_DIRECTORIES = ("/tmp", "/dev/shm", "/proc")  # noqa: S108 - paths that are hidden, not used
+PRIVATE_DIRECTORIES = ("/tmp", "/run", "/dev/shm", "/proc")  # noqa: S108 - paths that are hidden, not used
 """Directories that a pod at `overlay` has for itself: the host's files below them are hidden unless mounted."""
 
 _CLONE_NEWNS = 0x00020000
