@@ -29,38 +29,61 @@ def cluster(data: DataDir, server: str = "https://127.0.0.1:1") -> ClusterConfig
     """One that has been started; nothing listens on port 1."""
     data.create()
     token = str(data.path)
+    data.token_file.write_text(token)
     merge_into_kubeconfig(data.kubeconfig, name="trainwright", server=server, ca_data=b"ca", token=token)
     return ClusterConfig(server=server, ca_data=b"ca", token=token)
 
 
-def test_every_named_cluster_has_its_own_context(home: Path) -> None:
-    file = home / "config"
+@pytest.fixture(params=[".kube/config", "project/kubeconfig"])
+def file(request: pytest.FixtureRequest, home: Path) -> Path:
+    """Pods see the second one, but not the directory .kube."""
+    path = home / str(request.param)
+    path.parent.mkdir()
+    return path
+
+
+def token_of(file: Path, context: str) -> str | None:
+    config = load_kubeconfig(file, context=context)
+    return config.token_file.read_text() if config.token_file else config.token
+
+
+def test_a_kubeconfig_that_pods_can_read_does_not_contain_the_token(home: Path, file: Path) -> None:
+    data = DataDir.default()
+    add_context(file, cluster(data), data)
+    config = load_kubeconfig(file, context="trainwright")
+    if file.parent.name == ".kube":
+        assert (config.token, config.token_file) == (str(data.path), None)
+    else:
+        assert (config.token, config.token_file) == (None, data.path / "token")
+
+
+def test_every_named_cluster_has_its_own_context(file: Path) -> None:
     for name, context in (("", "trainwright"), ("dev", "trainwright-dev")):
         data = DataDir.of_cluster(name) if name else DataDir.default()
         assert add_context(file, cluster(data), data) == context
-        assert load_kubeconfig(file, context=context).token == str(data.path)
+        assert token_of(file, context) == str(data.path)
         assert add_context(file, cluster(data), data) == context
 
 
-def test_the_context_of_a_stopped_cluster_that_has_a_name_is_kept(home: Path) -> None:
-    file, default, other = home / "config", DataDir.default(), DataDir(home / "my data")
+def test_the_context_of_a_stopped_cluster_that_has_a_name_is_kept(home: Path, file: Path) -> None:
+    default, other = DataDir.default(), DataDir(home / "my data")
     add_context(file, cluster(default), default)
     assert add_context(file, cluster(other), other) == "trainwright-my_data"
-    assert load_kubeconfig(file, context="trainwright").token == str(default.path)
+    assert token_of(file, "trainwright") == str(default.path)
 
 
-def test_the_context_of_a_cluster_that_answers_is_kept(home: Path, listener: str) -> None:
-    file, first, second = home / "config", DataDir(home / "a"), DataDir(home / "b")
+def test_the_context_of_a_cluster_that_answers_is_kept(home: Path, file: Path, listener: str) -> None:
+    first, second = DataDir(home / "a"), DataDir(home / "b")
     add_context(file, cluster(first, listener), first)
     assert add_context(file, cluster(second), second) == "trainwright-b"
     remove_context(file, second)
-    assert load_kubeconfig(file, context="trainwright").token == str(first.path)
+    assert token_of(file, "trainwright") == str(first.path)
     assert "trainwright-b" not in file.read_text()
 
 
-def test_the_context_of_a_cluster_that_is_gone_is_replaced(home: Path) -> None:
-    file, first, second = home / "config", DataDir(home / "a"), DataDir(home / "b")
+def test_the_context_of_a_cluster_that_is_gone_is_replaced(home: Path, file: Path) -> None:
+    first, second = DataDir(home / "a"), DataDir(home / "b")
     add_context(file, cluster(first), first)
     assert add_context(file, cluster(second), second) == "trainwright"
     remove_context(file, first)
-    assert load_kubeconfig(file, context="trainwright").token == str(second.path)
+    assert token_of(file, "trainwright") == str(second.path)

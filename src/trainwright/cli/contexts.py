@@ -31,8 +31,15 @@ def user_kubeconfig(given: Path | None, environment: Mapping[str, str] = os.envi
 def add_context(kubeconfig: Path, config: ClusterConfig, data: DataDir) -> str:
     """Adds or updates the context of the cluster; returns its name. Raises ConfigError or OSError."""
     name = context_name(kubeconfig, config, data)
+    # Pods see every other directory of the home: a kubeconfig there must not contain the token.
+    hidden = kubeconfig.resolve().is_relative_to((Path.home() / ".kube").resolve())
     merge_into_kubeconfig(
-        kubeconfig, name=name, server=config.server, ca_data=config.ca_data or b"", token=config.token or ""
+        kubeconfig,
+        name=name,
+        server=config.server,
+        ca_data=config.ca_data or b"",
+        token=config.token or "",
+        token_file=None if hidden else data.token_file,
     )
     return name
 
@@ -42,7 +49,7 @@ def context_name(kubeconfig: Path, config: ClusterConfig, data: DataDir) -> str:
     name of the data directory is added."""
     name, other_name = _names(data)
     other = _find(kubeconfig, name)
-    return name if other is None or other.token == config.token or not _is_in_use(other, data) else other_name
+    return name if other is None or _same_user(other, config) or not _is_in_use(other, data) else other_name
 
 
 def remove_context(kubeconfig: Path, data: DataDir) -> None:
@@ -50,9 +57,22 @@ def remove_context(kubeconfig: Path, data: DataDir) -> None:
     own = _find(data.kubeconfig, CONTEXT)
     for name in _names(data):
         found = _find(kubeconfig, name)
-        if own is not None and found is not None and found.token == own.token:
+        if own is not None and found is not None and _same_user(found, own):
             with contextlib.suppress(ConfigError, OSError):
                 remove_from_kubeconfig(kubeconfig, name=name)
+
+
+def _same_user(first: ClusterConfig, second: ClusterConfig) -> bool:
+    return _token(first) == _token(second)
+
+
+def _token(config: ClusterConfig) -> str | None:
+    if config.token_file is None:
+        return config.token
+    try:
+        return config.token_file.read_text().strip()
+    except (OSError, UnicodeDecodeError):
+        return None
 
 
 def _names(data: DataDir) -> tuple[str, str]:
@@ -71,7 +91,7 @@ def _find(kubeconfig: Path, name: str) -> ClusterConfig | None:
 def _is_in_use(config: ClusterConfig, data: DataDir) -> bool:
     """True for the context of a cluster that answers, or that can be started again by its name."""
     for other in DataDir.all_named():
-        if other != data and (own := _find(other.kubeconfig, CONTEXT)) is not None and own.token == config.token:
+        if other != data and (own := _find(other.kubeconfig, CONTEXT)) is not None and _same_user(own, config):
             return True
     address = urlsplit(config.server)
     try:

@@ -117,6 +117,11 @@ class DataDir:
         return self.path / "kubeconfig"
 
     @property
+    def token_file(self) -> Path:
+        """That of the user in kubeconfigs which pods can read."""
+        return self.path / "token"
+
+    @property
     def pki(self) -> Path:
         return self.path / "pki"
 
@@ -240,14 +245,13 @@ class DataDir:
 
     def token(self) -> str:
         """The bearer token of clients; created once and kept, so that kubeconfigs stay valid."""
-        return self._secret("token")
+        return self._secret(self.token_file)
 
     def session_secret(self) -> bytes:
         """Of the keys with which the node opens sessions in its pods; kept, because pods outlive the cluster."""
-        return self._secret("sessions.key").encode()
+        return self._secret(self.path / "sessions.key").encode()
 
-    def _secret(self, name: str) -> str:
-        path = self.path / name
+    def _secret(self, path: Path) -> str:
         found = (_read_text(path) or "").strip()
         if len(found) < 32:
             found = secrets.token_urlsafe(32)
