@@ -60,6 +60,25 @@ def test_a_pod_did_not_see_the_private_directories_of_the_host(tmp_path: Path, m
     assert found(write_pod(tmp_path / "pod", sandbox="plain"), str(model)) == {str(model): "of the host"}
 
 
+def test_a_link_that_a_program_made_does_not_copy_files_of_the_machine(tmp_path: Path, volume: Path) -> None:
+    secret = tmp_path / "token"
+    secret.write_text("secret")
+    (volume / "absolute").symlink_to(secret)
+    (volume / "relative").symlink_to("../token")
+    pod = write_pod(tmp_path / "pod", mounts=[{"source": str(volume), "target": "/data"}], hidden=[str(secret)])
+    for name in ("absolute", "relative"):
+        for file in find_pod_files(pod, f"/data/{name}"):
+            with pytest.raises(OSError, match="leads out of"):
+                file.copy_to(tmp_path / "copy")
+        assert find_pod_files(pod, str(volume / name)) == [], "on the host's files"
+    (model,) = find_pod_files(pod, "/data/model")
+    (volume / "model").unlink()
+    (volume / "model").symlink_to(secret)  # after it was found
+    with pytest.raises(OSError, match="leads out of"):
+        model.copy_to(tmp_path / "copy")
+    assert not (tmp_path / "copy").exists()
+
+
 def test_a_running_container_shows_its_own_view(tmp_path: Path, volume: Path) -> None:
     (tmp_path / "link").symlink_to(volume)
     (tmp_path / "loop").symlink_to(tmp_path / "loop")

@@ -86,7 +86,7 @@ def _copy_from(session: Session, source: Source, destination: Path) -> None:
         name = f"{pod.rank}:{file.path}"
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(file.source, target)
+            file.copy_to(target)
         except shutil.SameFileError:
             # Pods write to the directories of this machine: the file is there already.
             console.print(plain_text(f"{name} is {target} itself"))

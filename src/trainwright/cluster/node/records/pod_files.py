@@ -3,13 +3,17 @@
 Paths are as the program saw them.
 """
 
+import errno
 import os
 import posixpath
+import shutil
+import stat
 from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
+from trainwright.cluster.linux.safe_paths import open_beneath
 from trainwright.cluster.node.pod_processes import running_containers
 from trainwright.cluster.node.records.private_files import read_private_files, read_runtime_config
 
@@ -24,8 +28,20 @@ class PodFile:
     """As the program saw it."""
     source: Path
     """Where it is now."""
+    root: Path
+    """The directory that it must not leave: a program of the pod may put a link in its place."""
     relative: str = ""
     """Its path below the directory that was searched; empty if it is the file itself."""
+
+    def copy_to(self, target: Path) -> None:
+        """With its mode and times. Raises OSError, or shutil.SameFileError."""
+        descriptor = open_beneath(str(self.root), str(self.source.relative_to(self.root)))
+        try:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise OSError(errno.EINVAL, "it is no regular file")
+            shutil.copy2(f"/proc/self/fd/{descriptor}", target)
+        finally:
+            os.close(descriptor)
 
 
 class _Mount(msgspec.Struct, frozen=True):
@@ -77,7 +93,7 @@ def _in_running_containers(directory: Path, wanted: str) -> list[PodFile]:
     for container in running_containers(directory):
         root = Path(f"/proc/{container.pid}/root")
         try:
-            if found := _below(_resolve(root, wanted), wanted):
+            if found := _below(_resolve(root, wanted), wanted, root):
                 return found
         except OSError:
             continue  # not allowed to look, or the program has ended meanwhile
@@ -86,9 +102,9 @@ def _in_running_containers(directory: Path, wanted: str) -> list[PodFile]:
 
 def _in_layers(directory: Path, wanted: str) -> list[PodFile]:
     files = read_private_files(directory)
-    exact = [PodFile(path=file.path, source=file.source) for file in files if file.path == wanted]
+    exact = [PodFile(path=file.path, source=file.source, root=directory) for file in files if file.path == wanted]
     return exact[-1:] or [
-        PodFile(path=file.path, source=file.source, relative=posixpath.relpath(file.path, wanted))
+        PodFile(path=file.path, source=file.source, root=directory, relative=posixpath.relpath(file.path, wanted))
         for file in files
         if file.path.startswith(f"{wanted}/")
     ]
@@ -99,7 +115,8 @@ def _in_mounts(pod: _Pod, wanted: str) -> list[PodFile]:
     mounts = [mount for container in pod.containers for mount in container.mounts]
     for mount in sorted(mounts, key=lambda one: -len(one.target)):
         if wanted == mount.target or wanted.startswith(f"{mount.target.rstrip('/')}/"):
-            return _below(Path(mount.source, wanted[len(mount.target) :].lstrip("/")), wanted)
+            root = Path(mount.source)
+            return _below(root / wanted[len(mount.target) :].lstrip("/"), wanted, root)
     return []
 
 
@@ -107,7 +124,7 @@ def _in_image(pod: _Pod, wanted: str) -> list[PodFile]:
     """In the topmost layer that has it."""
     for layer in (layer for container in pod.containers for layer in container.root.layers):
         try:
-            found = _below(_resolve(Path(layer), wanted), wanted)
+            found = _below(_resolve(Path(layer), wanted), wanted, Path(layer))
         except OSError:
             continue
         if found:
@@ -122,21 +139,22 @@ def _on_host(pod: _Pod, wanted: str) -> list[PodFile]:
     from trainwright.cluster.node.supervisor.sandbox import sandbox  # few commands need it
 
     private = sandbox.PRIVATE_DIRECTORIES if pod.sandbox == sandbox.OVERLAY else ()
-    if any(wanted == hidden or wanted.startswith(f"{hidden}/") for hidden in (*pod.hidden, *private)):
+    real = os.path.realpath(wanted)
+    if any(real == hidden or real.startswith(f"{hidden}/") for hidden in (*pod.hidden, *private)):
         return []
-    return _below(Path(wanted), wanted)
+    return _below(Path(real), wanted, Path("/"))
 
 
-def _below(source: Path, path: str) -> list[PodFile]:
+def _below(source: Path, path: str, root: Path) -> list[PodFile]:
     if source.is_file():
-        return [PodFile(path=path, source=source)]
+        return [PodFile(path=path, source=source, root=root)]
     found = []
     for parent, directories, names in os.walk(source):
         directories.sort()
         for file in (Path(parent, name) for name in sorted(names)):
             if file.is_file() and not file.is_symlink():
                 relative = str(file.relative_to(source))
-                found.append(PodFile(path=f"{path.rstrip('/')}/{relative}", source=file, relative=relative))
+                found.append(PodFile(path=f"{path.rstrip('/')}/{relative}", source=file, root=root, relative=relative))
     return found
 
 
