@@ -173,8 +173,16 @@ def _make_kernel_directory(path: str, name: str) -> None:
             raise OSError(errno.ENOTDIR, f"/{name} of the image is not a directory") from None
 
 
-def populate_with_host(root: str, layers: OverlayLayers, mount_points: list[str], *, replaced: set[str]) -> None:
-    """Fills the new root with the host's files. The directories in `replaced` are mounted later."""
+def populate_with_host(
+    root: str,
+    layers: OverlayLayers,
+    mount_points: list[str],
+    *,
+    replaced: set[str],
+    private: Iterable[str] = (),
+) -> None:
+    """Fills the new root with the host's files. The directories in `replaced` are mounted later; those in `private` are
+    the container's own, with nothing of the host."""
     layers.root = root
     if layers.mount_whole_host():
         for point in mount_points:
@@ -184,6 +192,9 @@ def populate_with_host(root: str, layers: OverlayLayers, mount_points: list[str]
         _populate_with_directories(root, layers, mount_points, replaced)
     _make_temporary_directory(root, layers)
     _make_run_directory(root, layers)
+    for path in private:
+        if os.path.isdir(root + path):
+            layers.mount([*layers.image_directories(path), _empty_directory()], root + path, path=path)
     for name in ("sys", "dev", "proc"):
         os.makedirs(f"{root}/{name}", exist_ok=True)
 

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from trainwright.cluster.linux.hidden_directories import identity_at
+from trainwright.cluster.linux.mounts import is_below
 from trainwright.cluster.linux.user_namespaces import has_subordinate_ids
 from trainwright.cluster.node.descriptors import raise_limit
 from trainwright.cluster.node.devices.driver_files import DriverFiles, read_driver_files
@@ -49,7 +50,7 @@ from trainwright.kube.controller.reflector import Reflector
 from trainwright.kube.controller.store import Store, raw_metadata
 from trainwright.objects import Object
 from trainwright.objects.kinds.pods import MIRROR
-from trainwright.objects.resources import PODS, SERVICES
+from trainwright.objects.resources import NAMESPACES, PODS, SERVICES
 
 __all__ = ["NodeAgent", "SandboxError"]
 
@@ -168,6 +169,7 @@ class NodeAgent:
             reflectors=[
                 *pod_workers.volumes.reflectors,
                 Reflector(self._client, SERVICES, services, convert=_unchanged, on_change=on_service),
+                Reflector(self._client, NAMESPACES, pod_workers.namespaces.store, convert=_unchanged),
                 registration.reflector,
                 pods,
             ],
@@ -259,6 +261,7 @@ def _node_config(
         open_files=raise_limit(),
         home=str(home),
         shared_home=str(home) if home.is_dir() and home.resolve() != Path("/") else None,
+        homes=_homes(home),
         # At `plain` no token is where clients look for it: they must find the kubeconfig instead.
         service_variables=api_server_variables(client.config.server) if detected.level != PLAIN else {},
         nfs=_nfs_support(detected, nfs_mappings),
@@ -271,6 +274,12 @@ def _node_config(
         find_hidden=find_all,
         known={path: identity_at(path) for path in (os.path.realpath(directory),)},
     )
+
+
+def _homes(own: Path) -> tuple[str, ...]:
+    """That of this user, and the usual places of the others'."""
+    found = {os.path.realpath(path) for path in (own, Path("/home"), Path("/root")) if path.is_dir()} - {"/"}
+    return tuple(sorted(path for path in found if not is_below(path, list(found))))
 
 
 def _nfs_support(sandbox: Sandbox, mappings: Mapping[str, str]) -> NfsSupport:

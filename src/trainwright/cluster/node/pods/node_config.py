@@ -23,6 +23,8 @@ class NodeConfig:
     """Of the keys with which sessions are opened in pods."""
     home: str
     shared_home: str | None
+    homes: tuple[str, ...] = ()
+    """Home directories of this machine, which pods of some namespaces do not see."""
     find_hidden: Callable[[], tuple[str, ...]]
     """The directories that pods must not see; other clusters may have come since the start."""
     known: Mapping[str, Sequence[int]] = field(default_factory=dict)

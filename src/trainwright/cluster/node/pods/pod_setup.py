@@ -79,6 +79,11 @@ def _make_mount_sources(config: RuntimeConfig) -> Iterator[WaitingReason]:
                 yield WaitingReason(reason="CreateContainerConfigError", message=text, container=container["name"])
 
 
+def find_installations(python: str) -> tuple[str, ...]:
+    """The directory of a virtual environment and that of the Python behind it, or that of an installation."""
+    return tuple(dict.fromkeys(installation(path) for path in (python, os.path.realpath(python))))
+
+
 def find_open_mpis(pythons: Iterable[str]) -> frozenset[str]:
     """The installations among those of these Pythons that contain the Open MPI of PyPI: 4 or 5."""
     wrappers = ("bin/orterun_wrapper", "bin/ompirun_wrapper")

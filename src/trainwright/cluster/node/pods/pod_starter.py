@@ -19,10 +19,11 @@ from trainwright.cluster.node.pods.config.runtime_config import (
     generate_runtime_config,
 )
 from trainwright.cluster.node.pods.images.pod_images import PodImages
+from trainwright.cluster.node.pods.namespaces import Namespaces
 from trainwright.cluster.node.pods.node_config import NodeConfig
 from trainwright.cluster.node.pods.pod_directory import PodDirectory
 from trainwright.cluster.node.pods.pod_recorder import PodRecorder
-from trainwright.cluster.node.pods.pod_setup import find_open_mpis, set_up_pod
+from trainwright.cluster.node.pods.pod_setup import find_installations, find_open_mpis, set_up_pod
 from trainwright.cluster.node.pods.supervisors import Supervisors
 from trainwright.cluster.node.pods.volume_manager import VolumeManager
 from trainwright.cluster.node.referenced_objects import PodConfigError
@@ -51,6 +52,7 @@ class PodStarter:
         *,
         network: PodNetwork,
         volumes: VolumeManager,
+        namespaces: Namespaces,
         images: PodImages,
         gpus: GpuAllocations,
         clock: Callable[[], datetime],
@@ -60,6 +62,7 @@ class PodStarter:
         self._recorder = recorder
         self._network = network
         self._volumes = volumes
+        self._namespaces = namespaces
         self._images = images
         self._gpus = gpus
         self._clock = clock
@@ -118,6 +121,8 @@ class PodStarter:
     def context(
         self, pod: Object, directory: PodDirectory, images: Mapping[str, ContainerImage] | None = None
     ) -> PodContext:
+        pythons = self._pythons(pod, images or {})
+        open_homes = self._namespaces.open_homes(pod["metadata"]["namespace"])
         return PodContext(
             node_name=self._node.node_name,
             host_address=HOST_ADDRESS,
@@ -129,6 +134,8 @@ class PodStarter:
             python=self._node.python,
             home=self._node.home,
             shared_home=self._node.shared_home,
+            private_homes=() if open_homes else self._node.homes,
+            installations={python: find_installations(python) for python in pythons},
             hidden=self._node.find_hidden(),
             known=self._node.known,
             open_files=self._node.open_files,
@@ -146,13 +153,13 @@ class PodStarter:
             has_resolver=os.path.exists("/etc/resolv.conf"),  # noqa: PTH110 - on every start
             has_many_users=self._node.has_many_users,
             driver=self._node.driver,
-            open_mpis=self._open_mpis(pod, images or {}),
+            open_mpis=find_open_mpis(pythons),
         )
 
-    def _open_mpis(self, pod: Object, images: Mapping[str, ContainerImage]) -> frozenset[str]:
-        pythons = [(pod["metadata"].get("annotations") or {}).get(PYTHON) or self._node.python]
-        pythons += [image.python for image in images.values() if image.python]
-        return find_open_mpis(pythons)
+    def _pythons(self, pod: Object, images: Mapping[str, ContainerImage]) -> list[str]:
+        """Those of containers on the files of this machine."""
+        of_pod = (pod["metadata"].get("annotations") or {}).get(PYTHON) or self._node.python
+        return [of_pod, *(image.python for image in images.values() if image.python)]
 
     def _wait_for_names(self, pod: Object, config: RuntimeConfig, context: PodContext) -> tuple[WaitingReason, ...]:
         """At `plain` names are replaced by addresses before the start, so the pod waits a while for its peers."""

@@ -25,6 +25,7 @@ from trainwright.cluster.node.pods.config.security_context import file_owner
 from trainwright.cluster.node.pods.event_relay import EventRelay
 from trainwright.cluster.node.pods.images.pod_images import PodImages
 from trainwright.cluster.node.pods.local_storage import EVICTED, GRACE_SECONDS, exceeded_limit, limited_volumes
+from trainwright.cluster.node.pods.namespaces import Namespaces
 from trainwright.cluster.node.pods.node_config import NodeConfig
 from trainwright.cluster.node.pods.pod_directory import PodDirectory, SupervisorProcess, pod_directories
 from trainwright.cluster.node.pods.pod_recorder import PodRecorder
@@ -89,12 +90,14 @@ class PodWorkers:
             can_mount=node.sandbox.level != PLAIN,
         )
         self.volumes = VolumeManager(client, on_change=self._on_object_change, clock=clock)
+        self.namespaces = Namespaces()
         self._starter = PodStarter(
             node,
             self._supervisors,
             self._recorder,
             network=network,
             volumes=self.volumes,
+            namespaces=self.namespaces,
             images=self._images,
             gpus=self._gpus,
             clock=clock,

@@ -278,6 +278,16 @@ def test_everything_that_is_shared_with_the_machine_is_checked_as_a_host_path() 
     assert {mount["source"] for mount in found if mount.get("hostPath")} == {"/home/me", "/tmp/venv", "/srv/project"}
 
 
+def test_a_pod_with_a_private_home_has_its_python_of_the_home_alone() -> None:
+    python = "/home/me/project/.venv/bin/python"
+    prefixes = ("/home/me/project/.venv", "/home/me/.pyenv/versions/3.11", "/usr")
+    context = replace(OVERLAY, shared_home="/home/me", private_homes=("/home",), installations={python: prefixes})
+    config = run(pod(), replace(context, python=python)).pod_json
+    assert config["privateHomes"] == ["/home"]
+    shared = [mount for mount in config["containers"][0]["mounts"] if mount.get("hostPath")]
+    assert [(mount["source"], mount["readOnly"]) for mount in shared] == [(prefixes[0], True), (prefixes[1], True)]
+
+
 def test_an_optional_config_map_may_be_absent() -> None:
     (volume,) = run(pod(volumes=[{"name": "v", "configMap": {"name": "absent", "optional": True}}])).volumes
     assert volume.files == {}

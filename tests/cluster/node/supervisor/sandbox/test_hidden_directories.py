@@ -174,6 +174,19 @@ print(*sorted(os.path.relpath(path) for path in HiddenDirectories(["data"]).path
     assert found.stdout.split() == ["data", "inner", "same"]
 
 
+def test_a_private_home_is_empty_and_has_what_is_mounted_in_it(overlay: Any, home: Home) -> None:
+    python = home.path / "venv"
+    python.mkdir()
+    (python / "module").write_text("code")
+    mounts = [{"source": str(python), "target": str(python), "readOnly": True, "hostPath": True}]
+    script = f"ls -A {home.path}; cat {python}/module; echo x > {home.path}/mine && echo written"
+    subject = container(script, security=RESTRICTED, mounts=mounts)
+    with overlay.run(subject, hidden=[str(home.data)], privateHomes=[str(home.path)]) as pod:
+        pod.wait()
+    assert pod.output() == ["venv", "code" + "written"]
+    assert not (home.path / "mine").exists()
+
+
 # The kernel's own file systems
 
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from enum import IntEnum
 
 from trainwright.objects.field_errors import FieldError, invalid
+from trainwright.objects.kinds.pod_security import POD_SECURITY_PREFIX as PREFIX
 
-PREFIX = "pod-security.kubernetes.io/"
 _VERSION = re.compile(r"v1\.([0-9]|[1-9][0-9]*)")
 _GREATEST_INTEGER = 2**63 - 1
 

@@ -265,13 +265,14 @@ class ContainerConfigBuilder:
             ]
         if self._image.has_own_files:
             return [*mounts, *self._mounts_of_image(volumes, environment)]
-        home = self._context.shared_home
+        home = None if self._context.private_homes else self._context.shared_home
         if home and not any(_contains(volume["target"], home) for volume in volumes) and not self._image.covers_home:
             mounts.append(_of_machine(home))
-        prefix = installation(self._python())
-        private = any(_contains(private, prefix) for private in PRIVATE_DIRECTORIES)
-        if private and not (home and _contains(home, prefix)):
-            mounts.append(_of_machine(prefix, read_only=True))
+        private = (*PRIVATE_DIRECTORIES, *self._context.private_homes)
+        for prefix in self._context.installations.get(self._python(), (installation(self._python()),)):
+            hides = any(_contains(path, prefix) and path != prefix for path in private)
+            if hides and not (home and _contains(home, prefix)):
+                mounts.append(_of_machine(prefix, read_only=True))
         if shared := self._annotations.get(DIRECTORY):
             mounts.append(_of_machine(posixpath.normpath(shared)))
         return mounts

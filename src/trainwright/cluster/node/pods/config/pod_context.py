@@ -32,6 +32,10 @@ class PodContext:
     """The value of HOME."""
     shared_home: str | None = None
     """The home directory that pods share with this machine; None if there is none to share."""
+    private_homes: tuple[str, ...] = ()
+    """Home directories that pods of this namespace have for themselves, empty at first."""
+    installations: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """By Python: its directories, that of a virtual environment and that of the Python behind it."""
     open_files: int | None = None
     """The soft limit of open files with which the cluster was started."""
     hidden: tuple[str, ...] = ()

@@ -96,6 +96,7 @@ def _enter_sandbox(container: Container, directory: str, pod: dict[str, Any]) ->
             mounts=container.spec["mounts"],
             hidden=pod["hidden"],
             known=pod.get("known"),
+            private=pod.get("privateHomes"),
             working_directory=cwd,
             user_namespace=pod["ownUsers"],
             devices=container.spec.get("devices"),

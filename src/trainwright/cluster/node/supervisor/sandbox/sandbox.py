@@ -142,6 +142,7 @@ def enter_container(
     mounts: list[dict[str, object]],
     hidden: list[str],
     known: dict[str, list[int]] | None = None,
+    private: list[str] | None = None,
     working_directory: str,
     user_namespace: bool,
     devices: list[str] | None = None,
@@ -159,8 +160,9 @@ def enter_container(
     `scratch` is from `make_scratch`. Each mount has a `source` on the host, a `target` and `readOnly`; `volume` is the
     directory that the source must not leave, and `hostPath` marks a path of the machine, unlike the files of the node.
     Targets and the working directory need not exist on the host. `hidden` are directories of the host that the
-    container sees empty and cannot mount, `known` devices and inodes of some of them. `devices` are those besides the
-    usual ones; a privileged container has all of them and no protection of the kernel's files.
+    container sees empty and cannot mount, `known` devices and inodes of some of them. `private` are directories of the
+    host in whose place it has its own. `devices` are those besides the usual ones; a privileged container has all of
+    them and no protection of the kernel's files.
     """
     check(libc.unshare(_CLONE_NEWNS), "create a mount namespace")
     mount(None, "/", None, REC | PRIVATE)
@@ -173,7 +175,7 @@ def enter_container(
     overlays = OverlayLayers(user_namespace, (layers or ()) if host_files else ())
     if host_files:
         bind(root, root)
-        populate_with_host(root, overlays, mount_points(host_mounts), replaced=volumes.targets)
+        populate_with_host(root, overlays, mount_points(host_mounts), replaced=volumes.targets, private=private or ())
     else:
         populate_with_image(root, overlays, layers or [])
     mount_kernel_directories(
