@@ -268,6 +268,7 @@ def _node_config(
         cgroups=cgroups,
         limits_reason=limits_reason,
         images=images,
+        shared_memory=f"/dev/shm/trainwright-{os.getuid()}-{_hash(directory)}",  # noqa: S108 - its owner is checked
         driver=read_driver_files() if machine.gpus else DriverFiles(),
         has_many_users=detected.user_namespace and has_subordinate_ids(os.getuid()),
         provisioned=str(provisioned) if provisioned is not None else None,

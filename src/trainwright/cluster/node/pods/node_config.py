@@ -38,6 +38,8 @@ class NodeConfig:
     limits_reason: str = ""
     """Why limits cannot be enforced."""
     images: ImageSettings
+    shared_memory: str = ""
+    """The directory in memory of the containers with GPUs, with one for each namespace."""
     driver: DriverFiles = field(default_factory=DriverFiles)
     has_many_users: bool = False
     """True if the user has subordinate ids for the users of images."""

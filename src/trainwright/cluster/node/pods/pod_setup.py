@@ -1,6 +1,9 @@
 """Sets up a pod on the disk for its supervisor: volumes, the sources of mounts and, last, its configuration."""
 
+import contextlib
+import errno
 import os
+import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -77,6 +80,18 @@ def _make_mount_sources(config: RuntimeConfig) -> Iterator[WaitingReason]:
                 where = f'volumeMount "{mount["name"]}" of container "{container["name"]}"'
                 text = f"failed to prepare subPath for {where}: {getattr(error, 'strerror', None) or error}"
                 yield WaitingReason(reason="CreateContainerConfigError", message=text, container=container["name"])
+
+
+def make_shared_memory(directory: Path) -> None:
+    """That of a namespace; for all users of its containers. The one above it, whose name other users of this machine
+    know, must be closed to them."""
+    with contextlib.suppress(FileExistsError):
+        directory.parent.mkdir(mode=0o700)
+    status = directory.parent.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o077:
+        raise PermissionError(errno.EPERM, "it belongs to another user, or is open to others", str(directory.parent))
+    directory.mkdir(exist_ok=True)
+    directory.chmod(0o1777)
 
 
 def find_installations(python: str) -> tuple[str, ...]:

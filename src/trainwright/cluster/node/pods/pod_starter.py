@@ -5,6 +5,7 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from datetime import datetime
+from pathlib import Path
 
 from trainwright.cluster.node.devices.allocation import GPU_RESOURCE, GpuAllocations
 from trainwright.cluster.node.disk import how_to_free
@@ -23,7 +24,7 @@ from trainwright.cluster.node.pods.namespaces import Namespaces
 from trainwright.cluster.node.pods.node_config import NodeConfig
 from trainwright.cluster.node.pods.pod_directory import PodDirectory
 from trainwright.cluster.node.pods.pod_recorder import PodRecorder
-from trainwright.cluster.node.pods.pod_setup import find_installations, find_open_mpis, set_up_pod
+from trainwright.cluster.node.pods.pod_setup import find_installations, find_open_mpis, make_shared_memory, set_up_pod
 from trainwright.cluster.node.pods.supervisors import Supervisors
 from trainwright.cluster.node.pods.volume_manager import VolumeManager
 from trainwright.cluster.node.referenced_objects import PodConfigError
@@ -111,6 +112,8 @@ class PodStarter:
         if waiting := self._wait_for_names(pod, config, context):
             return waiting
         self._network.write_hosts_files()  # the hosts file must exist before the supervisor mounts it
+        if any((context.gpus or {}).values()):
+            make_shared_memory(Path(context.shared_memory))
         if waiting := await asyncio.to_thread(set_up_pod, directory, config):  # waits for the disk
             self._recorder.warn_of_waiting(pod, waiting)
             return waiting
@@ -148,6 +151,7 @@ class PodStarter:
             cgroups=self._node.cgroups,
             names=self._network.addresses_for(pod) if self._node.sandbox.level == PLAIN else {},
             gpus=self._gpus.of_pod(pod["metadata"]["uid"]) if self._node.machine.gpus else None,
+            shared_memory=f"{self._node.shared_memory}/{pod['metadata']['namespace']}",
             host_id=self._node.machine.boot_id,
             images=images or {},
             has_resolver=os.path.exists("/etc/resolv.conf"),  # noqa: PTH110 - on every start

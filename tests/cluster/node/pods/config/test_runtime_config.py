@@ -411,14 +411,14 @@ H200 = Gpu(uuid="GPU-1", name="NVIDIA H200", memory=141 << 30, nodes=("/dev/nvid
 
 
 def test_a_container_sees_its_own_gpus_alone() -> None:
-    context = replace(OVERLAY, gpus={"main": (H200,), "other": ()}, host_id="boot")
+    context = replace(OVERLAY, gpus={"main": (H200,), "other": ()}, host_id="boot", shared_memory="/dev/shm/ours/ns")
     config = run(pod(container(), container(name="other")), context)
     main, other = config.pod_json["containers"]
     assert main["env"]["CUDA_VISIBLE_DEVICES"] == main["env"]["NVIDIA_VISIBLE_DEVICES"] == "GPU-1"
     assert main["env"]["NCCL_HOSTID"] == "boot"
     assert main["gpus"] == ["GPU-1"]
     assert main["devices"] == ["/dev/nvidia1", "/dev/nvidiactl"]
-    assert {"source": "/dev/shm", "target": "/dev/shm", "readOnly": False, "hostPath": True} in main["mounts"]
+    assert {"source": "/dev/shm/ours/ns", "target": "/dev/shm", "readOnly": False} in main["mounts"]
     assert other["env"]["CUDA_VISIBLE_DEVICES"] == ""
     assert (other["gpus"], other["devices"]) == ([], [])
     assert "/dev/shm" not in [mount["target"] for mount in other["mounts"]]

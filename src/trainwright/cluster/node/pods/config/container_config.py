@@ -29,7 +29,7 @@ from trainwright.objects import Object
 from trainwright.objects.node_annotations import DIRECTORY, REPLICAS
 
 _SERVICE_ACCOUNT_PATH = "/var/run/secrets/kubernetes.io/serviceaccount"
-_SHARED_MEMORY = "/dev/shm"  # noqa: S108 - of the machine, as under torchrun
+_SHARED_MEMORY = "/dev/shm"  # noqa: S108
 _RESOLVER = "/etc/resolv.conf"
 _OPEN_MPI = {
     # Pods have loopback addresses, which Open MPI does not use by itself.
@@ -258,7 +258,7 @@ class ContainerConfigBuilder:
         """
         mounts: list[dict[str, Any]] = [{"source": self._context.hosts_file, "target": "/etc/hosts", "readOnly": True}]
         if self._gpus:  # NCCL copies between the GPUs of different pods through it
-            mounts.append(_of_machine(_SHARED_MEMORY))
+            mounts.append({"source": self._context.shared_memory, "target": _SHARED_MEMORY, "readOnly": False})
         for image in self._context.images.values():
             mounts += [
                 {"source": source, "target": path, "readOnly": True} for path, source in image.pod_mounts.items()

@@ -58,6 +58,8 @@ class PodContext:
     """Name -> address of other pods, at `plain`, where the pod has no /etc/hosts of its own."""
     gpus: Mapping[str, tuple[Gpu, ...]] | None = None
     """Those of each container; None on a machine that has none."""
+    shared_memory: str = ""
+    """The directory in memory that containers with GPUs share with those of other pods of their namespace."""
     host_id: str = ""
     """The same for all pods of this machine."""
     images: Mapping[str, ContainerImage] = field(default_factory=dict)
