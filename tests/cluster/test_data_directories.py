@@ -1,0 +1,58 @@
+"""Every cluster knows the data directories of the others, to hide them from its pods."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from trainwright.cluster.data_directories import all_data_directories, register
+from trainwright.cluster.datadir import DataDir
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("XDG_DATA_HOME", raising=False)
+    return tmp_path
+
+
+def created(path: Path) -> DataDir:
+    data = DataDir(path)
+    data.create()
+    return data
+
+
+def test_a_cluster_with_a_directory_of_its_own_is_found_by_others(home: Path) -> None:
+    data = created(home / "projects/cluster")
+    register(data)
+    register(data)
+    assert all_data_directories().count(data.path) == 1
+    assert home / ".local/share/trainwright.clusters" in all_data_directories(), "the notes are hidden too"
+
+
+def test_named_clusters_are_found_without_a_note(home: Path) -> None:
+    data = created(DataDir.of_cluster("dev").path)
+    assert {data.path, DataDir.default().path} <= set(all_data_directories())
+
+
+def test_a_directory_that_is_gone_or_is_none_of_a_cluster_is_left_out(home: Path) -> None:
+    data, other = created(home / "a"), created(home / "b")
+    register(data)
+    register(other)
+    (data.path / "format").unlink()
+    assert data.path not in all_data_directories(), "an attacker's note must not hide any directory"
+    for path in sorted(data.path.rglob("*"), reverse=True):
+        path.rmdir()
+    data.path.rmdir()
+    register(other)
+    notes = home / ".local/share/trainwright.clusters"
+    assert [note.read_text() for note in notes.iterdir()] == [str(other.path)]
+    assert {note.stat().st_mode & 0o777 for note in notes.iterdir()} == {0o600}
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root reads the homes of others")
+def test_root_hides_the_clusters_of_other_users(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    alice = home / "home/alice"
+    (alice / ".local/share/trainwright-dev").mkdir(parents=True)
+    monkeypatch.setattr("trainwright.cluster.data_directories._other_homes", lambda: (alice,))
+    assert {alice / ".kube", alice / ".local/share/trainwright-dev"} <= set(all_data_directories())
