@@ -13,6 +13,7 @@ from trainwright.api.job import Job
 from trainwright.engine.children.pod_outcome import PORT_TAKEN
 from trainwright.engine.children.ranks import Rank
 from trainwright.engine.framework import Framework
+from trainwright.objects.decimals import parse_decimal
 from trainwright.objects.kinds.pods import Pod
 from trainwright.objects.metadata import ObjectMeta
 from trainwright.objects.node_annotations import LISTEN_PORTS
@@ -50,7 +51,9 @@ class AssignedPorts:
             return any(rank in self.by_rank for rank in used)
         entries = (entry.rpartition("=") for entry in text.split(","))
         return any(
-            number.isdecimal() and key in self.keys and self.by_rank.get(self.keys[key]) != int(number)
+            key in self.keys
+            and (given := parse_decimal(number)) is not None
+            and self.by_rank.get(self.keys[key]) != given
             for key, _, number in entries
         )
 

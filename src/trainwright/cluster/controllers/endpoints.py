@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from trainwright.objects import Object
+from trainwright.objects.decimals import parse_decimal
 from trainwright.objects.kinds.pods import PodCondition
 from trainwright.objects.metadata import ObjectMeta, View, controller_reference
 
@@ -185,7 +186,7 @@ def _endpoint_address(pod: EndpointPod, service: Object) -> Object:
 
 
 def _address_key(address: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in address.split(".") if part.isdecimal())
+    return tuple(number for part in address.split(".") if (number := parse_decimal(part)) is not None)
 
 
 # EndpointSlices

@@ -12,6 +12,7 @@ import msgspec
 
 from trainwright.kube.client.errors import error_from_status
 from trainwright.objects import Object
+from trainwright.objects.decimals import parse_decimal
 
 V5, V4 = "v5.channel.k8s.io", "v4.channel.k8s.io"
 
@@ -166,6 +167,6 @@ def _exit_code(status: Object) -> int | None:
     if status.get("reason") != "NonZeroExitCode":
         return None
     for cause in (status.get("details") or {}).get("causes") or ():
-        if cause.get("reason") == "ExitCode" and str(cause.get("message")).isdecimal():
-            return int(cause["message"])
+        if cause.get("reason") == "ExitCode" and (code := parse_decimal(str(cause.get("message")))) is not None:
+            return code
     return None

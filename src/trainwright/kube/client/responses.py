@@ -19,6 +19,7 @@ from trainwright.kube.client.errors import (
 )
 from trainwright.kube.client.requests import Failure, Request, Response, list_request
 from trainwright.objects import Object
+from trainwright.objects.decimals import parse_decimal
 from trainwright.objects.resources import Resource
 
 T = TypeVar("T")
@@ -48,8 +49,7 @@ def read_bytes(response: Response) -> bytes:
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
     """The API server sends seconds. A date, which proxies may send, is ignored."""
-    text = headers.get("retry-after", "")
-    return float(text) if text.isdecimal() else None
+    return parse_decimal(headers.get("retry-after", ""))
 
 
 def unreachable(server: str, failure: Failure, reason: str) -> Unreachable:

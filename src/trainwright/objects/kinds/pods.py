@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 
 from trainwright.objects import Object
+from trainwright.objects.decimals import parse_decimal
 from trainwright.objects.metadata import ObjectMeta, View
 from trainwright.objects.node_annotations import SHUTDOWN_RESTARTS
 
@@ -91,9 +92,9 @@ class Pod(View, frozen=True):
         """The number of restarts by the kubelet, over all containers and init containers, without those that followed a
         shutdown of the embedded cluster."""
         statuses = self.status.init_container_statuses + self.status.container_statuses
-        excused = self.metadata.annotations.get(SHUTDOWN_RESTARTS, "")
+        excused = parse_decimal(self.metadata.annotations.get(SHUTDOWN_RESTARTS, ""))
         restarts = sum(status.restart_count for status in statuses)
-        return max(0, restarts - int(excused)) if excused.isdecimal() else restarts
+        return max(0, restarts - (excused or 0))
 
     def terminated(self, container: str) -> Terminated | None:
         """The terminated state of the named container, if it has terminated."""

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable
 
 from trainwright.engine.conditions import is_finished
 from trainwright.objects import Object
+from trainwright.objects.decimals import parse_decimal
 from trainwright.objects.metadata import ObjectMeta
 from trainwright.objects.node_annotations import LISTENING_PORTS
 
@@ -48,7 +49,7 @@ def ports_of_other_jobs(jobs: Iterable[Object], excluding: str, *, with_pods: Co
 def listening_ports(nodes: Iterable[ObjectMeta]) -> frozenset[int]:
     """The ports that the Nodes report in an annotation; malformed entries are ignored."""
     entries = (entry for node in nodes for entry in node.annotations.get(LISTENING_PORTS, "").split(","))
-    return frozenset(int(entry) for entry in map(str.strip, entries) if entry.isdecimal())
+    return frozenset(port for entry in entries if (port := parse_decimal(entry.strip())) is not None)
 
 
 def _assigned_ports(status: Object | None) -> frozenset[int]:

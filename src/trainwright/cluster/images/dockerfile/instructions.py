@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 from trainwright.cluster.images.dockerfile.lines import Heredoc
+from trainwright.objects.decimals import parse_decimal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,4 +160,5 @@ class Dockerfile:
         by_name = [stage for stage in self.stages if stage.origin.alias == name.lower()]
         if by_name:
             return by_name[-1]
-        return self.stages[int(name)] if name.isdecimal() and int(name) < len(self.stages) else None
+        number = parse_decimal(name)
+        return self.stages[number] if number is not None and number < len(self.stages) else None

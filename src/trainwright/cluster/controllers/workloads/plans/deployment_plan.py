@@ -27,6 +27,7 @@ from trainwright.cluster.controllers.workloads.plans.rollout_sizes import (
 )
 from trainwright.objects import Object, copied
 from trainwright.objects.conditions import find_condition
+from trainwright.objects.decimals import parse_decimal
 from trainwright.objects.metadata import controller_reference
 
 REVISION = "deployment.kubernetes.io/revision"
@@ -381,8 +382,7 @@ def _revision(one: Object) -> int:
 
 def _annotated(one: Object, key: str) -> int | None:
     """The number in an annotation; None if it has none."""
-    text = (one["metadata"].get("annotations") or {}).get(key, "")
-    return int(text) if text.isascii() and text.isdigit() else None
+    return parse_decimal((one["metadata"].get("annotations") or {}).get(key, ""))
 
 
 def _with_revision(history: str, revision: int) -> str:

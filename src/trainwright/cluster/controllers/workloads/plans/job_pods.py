@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 
 from trainwright.cluster.controllers.workloads.plans.owned_pods import ready_condition
 from trainwright.objects import Object
+from trainwright.objects.decimals import parse_decimal
 from trainwright.objects.kinds.pods import ContainerStatus, Pod
 from trainwright.objects.times import parse_time
 
@@ -38,13 +39,11 @@ def has_failed(pod: Pod, job: Object) -> bool:
 
 
 def completion_index(pod: Pod) -> int | None:
-    text = pod.metadata.annotations.get(INDEX, "")
-    return int(text) if text.isascii() and text.isdigit() else None
+    return parse_decimal(pod.metadata.annotations.get(INDEX, ""))
 
 
 def annotated_count(pod: Pod, annotation: str) -> int:
-    text = pod.metadata.annotations.get(annotation, "")
-    return int(text) if text.isascii() and text.isdigit() else 0
+    return parse_decimal(pod.metadata.annotations.get(annotation, "")) or 0
 
 
 def read_indexes(text: str, completions: int) -> set[int]:
@@ -52,8 +51,9 @@ def read_indexes(text: str, completions: int) -> set[int]:
     found: set[int] = set()
     for part in filter(None, text.split(",")):
         first, _, last = part.partition("-")
-        if first.isdigit() and (last or first).isdigit():
-            found.update(range(int(first), min(int(last or first), completions - 1) + 1))
+        start, end = parse_decimal(first), parse_decimal(last or first)
+        if start is not None and end is not None:
+            found.update(range(start, min(end, completions - 1) + 1))
     return found
 
 

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from trainwright.cluster.images.build.errors import BuildError
+from trainwright.objects.decimals import parse_decimal
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,9 +19,9 @@ def find_account(spec: str, *, root: str = "") -> Account:
     user, _, group = spec.partition(":")
     passwd = _read(f"{root}/etc/passwd")
     by_name = next((row for row in passwd if len(row) > 5 and user in {row[0], row[2]}), None)
-    if by_name is None and not user.isdecimal():
-        raise BuildError(f"unable to find user {user}: no matching entries in the image's /etc/passwd")
-    number = int(by_name[2]) if by_name else int(user)
+    number = parse_decimal(by_name[2] if by_name else user)
+    if number is None:
+        raise BuildError(f"unable to find user {user[:100]}: no matching entries in the image's /etc/passwd")
     home = by_name[5] if by_name else "/"
     if group:
         return Account(number, _find_group(group, root), home=home)
@@ -28,16 +29,16 @@ def find_account(spec: str, *, root: str = "") -> Account:
     others = tuple(
         int(row[2]) for row in _read(f"{root}/etc/group") if len(row) > 3 and name and name in row[3].split(",")
     )
-    return Account(number, int(by_name[3]) if by_name else 0, others, home)
+    return Account(number, (parse_decimal(by_name[3]) or 0) if by_name else 0, others, home)
 
 
 def _find_group(group: str, root: str) -> int:
     for row in _read(f"{root}/etc/group"):
         if len(row) > 2 and group in {row[0], row[2]}:
             return int(row[2])
-    if group.isdecimal():
-        return int(group)
-    raise BuildError(f"unable to find group {group}: no matching entries in the image's /etc/group")
+    if (number := parse_decimal(group)) is not None:
+        return number
+    raise BuildError(f"unable to find group {group[:100]}: no matching entries in the image's /etc/group")
 
 
 def _read(path: str) -> list[list[str]]:
@@ -46,4 +47,4 @@ def _read(path: str) -> list[list[str]]:
             rows = [line.rstrip("\n").split(":") for line in file]
     except OSError:
         return []
-    return [row for row in rows if len(row) > 2 and row[2].isdecimal()]
+    return [row for row in rows if len(row) > 2 and parse_decimal(row[2]) is not None]

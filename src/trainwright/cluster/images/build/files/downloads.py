@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from trainwright.cluster.images.blobs import is_full
 from trainwright.cluster.images.build.errors import BuildError
+from trainwright.objects.decimals import parse_decimal
 
 _TIMEOUT = 60.0
 _CHUNK = 1 << 20
@@ -54,7 +55,7 @@ def download(address: str, path: str, checksum: str) -> Download:
                     found.update(data)
                     if checked is not found:
                         checked.update(data)
-            if length.isdecimal() and size < int(length):  # http.client says nothing
+            if size < (parse_decimal(length) or 0):  # http.client says nothing
                 raise BuildError(f"{address}: the server sent {size} of {length} bytes")
     except urllib.error.HTTPError as error:
         error.close()

@@ -20,6 +20,7 @@ OUTCOMES = {EXIT_SUCCESS: "success", EXIT_FAILURE: "failure", EXIT_WARNING: "war
 _MAX_REDIRECTS = 10
 _MAX_HEAD = 64 * 1024
 _MAX_BODY = 10 * 1024
+_MAX_QUOTED = 200
 _AWAITING_HEADERS = "context deadline exceeded (Client.Timeout exceeded while awaiting headers)"
 
 
@@ -102,14 +103,19 @@ def _exchange(request: dict[str, Any], deadline: float | None) -> tuple[int, dic
         words = first.split(" ", 2)
         if not first:
             raise _CheckError("EOF")
-        if not words[0].startswith("HTTP/") or len(words) < 2 or not words[1].isdecimal():
-            raise _CheckError(f'net/http: HTTP/1.x transport connection broken: malformed HTTP response "{first}"')
+        if not words[0].startswith("HTTP/") or len(words) < 2 or not _is_status(words[1]):
+            text = f'malformed HTTP response "{first[:_MAX_QUOTED]}"'
+            raise _CheckError(f"net/http: HTTP/1.x transport connection broken: {text}")
         headers = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
         while len(body) < _MAX_BODY and (data := _receive(connection, deadline)):
             body += data
         return int(words[1]), headers, body[:_MAX_BODY].decode(errors="replace")
     finally:
         connection.close()
+
+
+def _is_status(word: str) -> bool:
+    return len(word) == 3 and word.isascii() and word.isdigit()
 
 
 def _render(request: dict[str, Any]) -> bytes:

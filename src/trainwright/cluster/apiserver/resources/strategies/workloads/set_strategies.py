@@ -14,6 +14,7 @@ from trainwright.cluster.apiserver.resources.strategies.workloads.workload_strat
     template_match_errors,
 )
 from trainwright.objects import Object
+from trainwright.objects.decimals import parse_decimal
 from trainwright.objects.field_errors import FieldError, forbidden, invalid, not_supported, required
 
 _TEMPLATE_GENERATION = "deprecated.daemonset.template.generation"
@@ -104,8 +105,9 @@ def _count_templates(new: Object, old: Object) -> None:
     """The annotation counts changes of the template."""
     known = (old["metadata"].get("annotations") or {}).get(_TEMPLATE_GENERATION, "0")
     changed = new["spec"]["template"] != old["spec"]["template"]
-    number = str(int(known) + changed) if known.isdecimal() else known
-    new["metadata"].setdefault("annotations", {})[_TEMPLATE_GENERATION] = number
+    number = parse_decimal(known)
+    counted = known if number is None else str(number + changed)
+    new["metadata"].setdefault("annotations", {})[_TEMPLATE_GENERATION] = counted
 
 
 def _validate_daemon_set(daemon_set: Object) -> list[FieldError]:

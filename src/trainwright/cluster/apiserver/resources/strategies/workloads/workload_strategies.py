@@ -12,6 +12,7 @@ from trainwright.cluster.apiserver.resources.resource_type import Strategy
 from trainwright.cluster.apiserver.resources.strategies.labels import label_map_errors, label_selector_errors
 from trainwright.cluster.apiserver.resources.strategies.workloads.pod_strategy import default_pod_spec, pod_spec_errors
 from trainwright.objects import Object
+from trainwright.objects.decimals import parse_decimal
 from trainwright.objects.field_errors import FieldError, forbidden, invalid, not_supported, required
 from trainwright.objects.selectors import read_label_selector
 
@@ -187,8 +188,7 @@ def _amount(value: Any) -> int:
     """A number, a percentage without its sign, or 0 for other text, as Go reads it."""
     if isinstance(value, int):
         return value
-    digits = value.removesuffix("%")
-    return int(digits) if digits.isascii() and digits.isdigit() else 0
+    return parse_decimal(value.removesuffix("%")) or 0
 
 
 def negative_errors(holder: Object, path: str, *names: str) -> Iterator[FieldError]:
