@@ -2,7 +2,7 @@
 volumes."""
 
 import base64
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -30,6 +30,14 @@ class ReferencedObjects:
     claims: Mapping[str, Object] = field(default_factory=dict)
     volumes: Mapping[str, Object] = field(default_factory=dict)
     tokens: Mapping[TokenSource, str] = field(default_factory=dict)
+    _decoded: dict[tuple[str, int], dict[str, bytes]] = field(default_factory=dict, repr=False, compare=False)
+
+    def decoded(self, read: Callable[[Object], dict[str, bytes]], found: Object) -> dict[str, bytes]:
+        """The data of one of these objects, decoded once: a pod can refer to it thousands of times."""
+        key = (read.__name__, id(found))
+        if key not in self._decoded:
+            self._decoded[key] = read(found)
+        return self._decoded[key]
 
 
 class References(NamedTuple):

@@ -56,14 +56,14 @@ def files_of_volume(kind: str, spec: Object, context: FileContext) -> Files:
 def _config_map(spec: Object, mode: int, context: FileContext) -> Files:
     name = str(spec.get("name") or "")
     found = context.objects.config_maps.get(name)
-    data = config_map_data(found) if found is not None else None
+    data = context.objects.decoded(config_map_data, found) if found is not None else None
     return _of_data("configmap", "config", name, spec, data, mode, context)
 
 
 def _secret(spec: Object, mode: int, context: FileContext) -> Files:
     name = str(spec.get("secretName") or spec.get("name") or "")  # the first in volumes, the second in projections
     found = context.objects.secrets.get(name)
-    data = secret_data(found) if found is not None else None
+    data = context.objects.decoded(secret_data, found) if found is not None else None
     return _of_data("secret", "secret", name, spec, data, mode, context)
 
 
@@ -97,12 +97,15 @@ def _of_data(
 
 def _downward_api(spec: Object, mode: int, context: FileContext) -> Files:
     files = {}
+    values: dict[str, bytes] = {}
     for item in spec.get("items") or []:
         if reference := item.get("fieldRef"):
-            text = field_value(context.pod, str(reference.get("fieldPath")), context.node)
+            path = str(reference.get("fieldPath"))
+            if path not in values:  # shared, because all annotations together can be long
+                values[path] = field_value(context.pod, path, context.node).encode(errors="surrogateescape")
+            content = values[path]
         else:
-            text = resource_value(item["resourceFieldRef"], None, context.pod, context.node)
-        content = text.encode(errors="surrogateescape")
+            content = resource_value(item["resourceFieldRef"], None, context.pod, context.node).encode()
         files[_inside(item["path"])] = File(content=content, mode=_mode(item, mode))
     return files
 

@@ -21,6 +21,9 @@ from trainwright.cluster.node.volumes.nfs import NfsMount, NfsSupport, mapped_di
 from trainwright.objects import Object
 from trainwright.objects.quantities import parse_quantity
 
+_MAX_FILE_BYTES = 64 * 1024 * 1024
+"""Of all files from the API in one pod: a short manifest can mount an object of a megabyte thousands of times."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Volume:
@@ -58,6 +61,7 @@ def plan_volumes(context: VolumeContext, *, directory: str, kinds: Collection[st
     `directory` is for volumes that end with the pod.
     """
     volumes = {}
+    size = 0
     for index, spec in enumerate(context.pod["spec"].get("volumes") or []):
         name = spec["name"]
         found = [kind for kind in spec if kind != "name" and spec[kind] is not None]
@@ -72,6 +76,12 @@ def plan_volumes(context: VolumeContext, *, directory: str, kinds: Collection[st
             volumes[name] = source(name, spec.get(kind) or {}, posixpath.join(directory, name), context)
         except UnsupportedVolumeError as error:
             raise UnsupportedVolumeError(f'volume "{name}": {error}') from error
+        size += sum(len(file.content) for file in (volumes[name].files or {}).values())
+        if size > _MAX_FILE_BYTES:
+            raise PodConfigError(
+                f'volume "{name}": the files of ConfigMaps, Secrets and fields in the volumes of this pod have more '
+                f"than {_MAX_FILE_BYTES:,} bytes: mount fewer of them, or use a persistentVolumeClaim"
+            )
     return volumes
 
 

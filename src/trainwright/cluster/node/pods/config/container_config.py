@@ -8,7 +8,7 @@ from trainwright.cluster.node.devices.driver_files import driver_mounts
 from trainwright.cluster.node.network.hosts import hostname, replace_names
 from trainwright.cluster.node.pod_fields import service_account_of
 from trainwright.cluster.node.pods.config.container_image import DEFAULT_PATH, arguments_of
-from trainwright.cluster.node.pods.config.environment import expand, make_environment
+from trainwright.cluster.node.pods.config.environment import expand, expand_arguments, make_environment
 from trainwright.cluster.node.pods.config.lifecycle_config import lifecycle_settings, termination_mount
 from trainwright.cluster.node.pods.config.limits import container_limits
 from trainwright.cluster.node.pods.config.omp_threads import cpu_of, omp_threads, processes_per_pod
@@ -21,11 +21,13 @@ from trainwright.cluster.node.pods.config.pod_context import (
     node_fields,
     pod_python,
 )
+from trainwright.cluster.node.pods.config.program_size import MAX_PATH_BYTES, check_program
 from trainwright.cluster.node.referenced_objects import PodConfigError, ReferencedObjects
 from trainwright.cluster.node.supervisor.containers.host_paths import replace_path
 from trainwright.cluster.node.supervisor.sandbox.sandbox import OVERLAY, PRIVATE_DIRECTORIES
 from trainwright.cluster.node.volumes.sources import Volume
 from trainwright.objects import Object
+from trainwright.objects.decimals import parse_decimal
 from trainwright.objects.node_annotations import DIRECTORY, REPLICAS
 
 _SERVICE_ACCOUNT_PATH = "/var/run/secrets/kubernetes.io/serviceaccount"
@@ -77,6 +79,7 @@ class ContainerConfigBuilder:
         self._home = home
         self._gpus = (context.gpus or {}).get(spec["name"], ())
         self.warnings: list[PodWarning] = []
+        self.program_bytes = 0
 
     def build(self) -> dict[str, Any]:
         # Values of variables may contain mount paths, and subPathExpr may contain variables: paths come first.
@@ -101,6 +104,7 @@ class ContainerConfigBuilder:
             **self._context.service_variables,
             **variables,
         }
+        self.program_bytes = check_program(self._spec["name"], argv, environment)
         if not self._overlay:
             self._warn_about_unused_paths()
         return {
@@ -139,7 +143,7 @@ class ContainerConfigBuilder:
 
     def _argv(self, variables: Mapping[str, str]) -> list[str]:
         of_image, of_manifest = arguments_of(self._spec, self._image)
-        expanded = [expand(argument, variables) for argument in of_manifest]
+        expanded = expand_arguments(of_manifest, variables, container=self._spec["name"], field="command and args")
         return [self._adapt_path(argument) for argument in (*of_image, *expanded)]
 
     def _working_directory(self) -> str:
@@ -213,10 +217,9 @@ class ContainerConfigBuilder:
         }
 
     def _threads(self, argv: list[str], variables: Mapping[str, str]) -> int:
-        replicas = self._annotations.get(REPLICAS, "")
         return omp_threads(
             cores=int(self._context.allocatable.get("cpu", 1)),
-            replicas=int(replicas) if replicas.isdecimal() else None,
+            replicas=parse_decimal(self._annotations.get(REPLICAS, "")),
             processes=processes_per_pod(argv, variables),
             cpu=cpu_of(self._spec),
         )
@@ -239,7 +242,9 @@ class ContainerConfigBuilder:
         }
 
     def _source(self, mount: Object, variables: Mapping[str, str]) -> str:
-        below = mount.get("subPath") or expand(mount.get("subPathExpr") or "", variables)
+        what = f'container "{self._spec["name"]}": volumeMounts {mount["name"]}: subPathExpr'
+        expression = mount.get("subPathExpr") or ""
+        below = mount.get("subPath") or expand(expression, variables, what=what, limit=MAX_PATH_BYTES)
         if below and (below.startswith("/") or ".." in below.split("/")):
             raise PodConfigError(f"volumeMounts {mount['name']}: subPath {below!r} leads out of the volume")
         return posixpath.normpath(posixpath.join(self._volume(mount).path, below))

@@ -6,7 +6,11 @@ from dataclasses import dataclass, field
 
 from trainwright.cluster.node.referenced_objects import PodConfigError
 from trainwright.objects import Object
+from trainwright.objects.decimals import parse_decimal
 from trainwright.objects.node_annotations import HOST_IMAGE
+
+_NO_USER = 2**32 - 1
+"""Numbers of users are smaller."""
 
 
 class ContainerError(PodConfigError):
@@ -39,23 +43,26 @@ class Accounts:
     def parse(cls, passwd: str, group: str) -> "Accounts":
         """Lines that are no entries are left out."""
         users = [
-            User(fields[0], int(fields[2]), int(fields[3]), fields[5] or "/")
+            User(fields[0], uid, gid, fields[5] or "/")
             for fields in (line.split(":") for line in passwd.splitlines())
-            if len(fields) >= 6 and fields[2].isdecimal() and fields[3].isdecimal()
+            if len(fields) >= 6
+            and (uid := parse_decimal(fields[2])) is not None
+            and (gid := parse_decimal(fields[3])) is not None
         ]
         groups = [
-            (fields[0], int(fields[2]), frozenset(filter(None, fields[3].split(","))))
+            (fields[0], gid, frozenset(filter(None, fields[3].split(","))))
             for fields in (line.split(":") for line in group.splitlines())
-            if len(fields) >= 4 and fields[2].isdecimal()
+            if len(fields) >= 4 and (gid := parse_decimal(fields[2])) is not None
         ]
         return cls(tuple(users), tuple(groups))
 
     def find(self, text: str) -> User | None:
         """By name, else by number."""
         by_name = next((user for user in self.users if user.name == text), None)
-        if by_name is not None or not text.isdecimal():
+        number = parse_decimal(text)
+        if by_name is not None or number is None:
             return by_name
-        return next((user for user in self.users if user.uid == int(text)), None)
+        return next((user for user in self.users if user.uid == number), None)
 
     def groups_of(self, name: str) -> list[int]:
         return [number for _, number, members in self.groups if name in members]
@@ -133,8 +140,8 @@ def parse_environment(entries: list[str]) -> dict[str, str]:
 def parse_stop_signal(text: str) -> int:
     """`SIGINT`, `INT` or `2`; SIGTERM for what is none."""
     name = text.strip().upper()
-    if name.isdecimal():
-        return int(name) if 0 < int(name) < signal.NSIG else signal.SIGTERM
+    if (number := parse_decimal(name)) is not None:
+        return number if 0 < number < signal.NSIG else signal.SIGTERM
     found = getattr(signal, name if name.startswith("SIG") else f"SIG{name}", signal.SIGTERM)
     return int(found) if isinstance(found, signal.Signals) else signal.SIGTERM
 
@@ -156,9 +163,10 @@ def identity_of(image: ContainerImage, *, run_as_user: int | None, run_as_group:
     """
     name = image.user.partition(":")[0] if run_as_user is None else str(run_as_user)
     known = image.accounts.find(name or "0")
-    if known is None and name and not name.isdecimal():
-        raise ContainerError(f"unable to find user {name}: no matching entries in passwd file")
-    uid = known.uid if known else int(name or "0")
+    number = parse_decimal(name or "0")
+    if known is None and (number is None or number >= _NO_USER):
+        raise ContainerError(f"unable to find user {name[:100]}: no matching entries in passwd file")
+    uid = known.uid if known else number or 0
     gid = run_as_group if run_as_group is not None else known.gid if known else 0
     groups = image.accounts.groups_of(known.name) if known else []
     return Identity(uid, gid, tuple(dict.fromkeys([gid, *groups])), known.home if known else "/")

@@ -1,9 +1,11 @@
 """The environment variables of a container by Kubernetes' rules: envFrom, env, valueFrom and expansion of $(NAME)."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections import ChainMap
+from collections.abc import Callable, Iterable, Mapping
 
 from trainwright.cluster.node.pod_fields import NodeFields, field_value, resource_value
+from trainwright.cluster.node.pods.config.program_size import MAX_STRING_BYTES, ProgramSize, byte_size, check_string
 from trainwright.cluster.node.referenced_objects import (
     PodConfigError,
     ReferencedObjects,
@@ -16,14 +18,44 @@ from trainwright.objects import Object
 _REFERENCE = re.compile(r"\$(?:\$|\((?P<name>[^)]*)\))")
 
 
-def expand(text: str, values: Mapping[str, str]) -> str:
-    """Replaces $(NAME). $$ is a dollar sign, and an undefined $(NAME) stays as it is."""
+def expand(text: str, values: Mapping[str, str], *, what: str = "the text", limit: int = MAX_STRING_BYTES) -> str:
+    """Replaces $(NAME). $$ is a dollar sign, and an undefined $(NAME) stays as it is.
+
+    Raises PodConfigError for a result of more than `limit` bytes, without building it: a short text can refer to a long
+    value many times.
+    """
+    # Behind the last parenthesis there is no reference: the pattern would look for its end again and again.
+    end = text.rfind(")") + 1
+    references, rest = text[:end], text[end:].replace("$$", "$")
+    sizes: dict[str, int] = {}
+    size = byte_size(references) + byte_size(rest)
+    for match in _REFERENCE.finditer(references):
+        name = match["name"]
+        if name is None:
+            size -= 1
+        elif name in values:
+            if name not in sizes:
+                sizes[name] = byte_size(values[name])
+            size += sizes[name] - byte_size(match[0])
+    check_string(what, size, limit)
 
     def replacement(match: re.Match[str]) -> str:
         name = match["name"]
         return "$" if name is None else values.get(name, match[0])
 
-    return _REFERENCE.sub(replacement, text)
+    return _REFERENCE.sub(replacement, references) + rest
+
+
+def expand_arguments(words: Iterable[str], values: Mapping[str, str], *, container: str, field: str) -> list[str]:
+    """Raises PodConfigError if they are too long for a program; `field` is that of the container."""
+    total = ProgramSize(container)
+    expanded = []
+    for index, word in enumerate(words):
+        place = f"{field}[{index}]"
+        result = expand(word, values, what=f'container "{container}": {place}')
+        total.add(place, byte_size(result))
+        expanded.append(result)
+    return expanded
 
 
 def make_environment(
@@ -38,17 +70,27 @@ def make_environment(
     """The variables of `env` and `envFrom`; raises PodConfigError.
 
     They may refer to those of `services`. `adapt` changes each value before later variables refer to it, but not facts
-    about the pod itself: its name is no address.
+    about the pod itself: its name is no address. The size is checked with every variable, because values that refer to
+    each other grow without end.
     """
+    size = ProgramSize(container["name"])
     variables: dict[str, str] = {}
+    known = ChainMap(variables, dict(services))
+
+    def put(name: str, value: str) -> None:
+        size.add_variable(name, byte_size(value))
+        variables[name] = value
+
     for source in container.get("envFrom") or []:
         for name, text in _all_keys(source, pod, objects).items():
-            variables[f"{source.get('prefix', '')}{name}"] = adapt(text)
+            put(f"{source.get('prefix', '')}{name}", adapt(text))
     for variable in container.get("env") or []:
+        name = variable["name"]
         value = _value(variable, container=container, pod=pod, objects=objects, node=node)
         if value is not None:
-            value = value if variable.get("valueFrom") else expand(value, {**services, **variables})
-            variables[variable["name"]] = value if _is_about_the_pod(variable) else adapt(value)
+            if not variable.get("valueFrom"):
+                value = expand(value, known, what=f'container "{container["name"]}": env "{name}"')
+            put(name, value if _is_about_the_pod(variable) else adapt(value))
     return variables
 
 
@@ -68,9 +110,9 @@ def _value(
     if not reference:
         return str(variable.get("value") or "")
     if "configMapKeyRef" in reference:
-        return _one_key("ConfigMap", reference["configMapKeyRef"], objects.config_maps, config_map_text, pod)
+        return _one_key("ConfigMap", reference["configMapKeyRef"], objects, config_map_text, pod)
     if "secretKeyRef" in reference:
-        return _one_key("Secret", reference["secretKeyRef"], objects.secrets, secret_data, pod)
+        return _one_key("Secret", reference["secretKeyRef"], objects, secret_data, pod)
     if "fieldRef" in reference:
         return field_value(pod, str(reference["fieldRef"].get("fieldPath")), node)
     if "resourceFieldRef" in reference:
@@ -88,26 +130,27 @@ def _all_keys(source: Object, pod: Object, objects: ReferencedObjects) -> dict[s
         if reference.get("optional"):
             return {}
         raise missing(kind, reference.get("name", ""), pod["metadata"]["namespace"])
-    return {key: value.decode(errors="surrogateescape") for key, value in read(found).items()}
+    return {key: value.decode(errors="surrogateescape") for key, value in objects.decoded(read, found).items()}
 
 
 def _one_key(
     kind: str,
     reference: Object,
-    objects: Mapping[str, Object],
+    objects: ReferencedObjects,
     read: Callable[[Object], dict[str, bytes]],
     pod: Object,
 ) -> str | None:
     name, key = reference.get("name", ""), reference["key"]
-    found = objects.get(name)
+    found = (objects.config_maps if kind == "ConfigMap" else objects.secrets).get(name)
     if found is None:
         if reference.get("optional"):
             return None
         raise missing(kind.lower(), name, pod["metadata"]["namespace"])
-    value = read(found).get(key)
+    data = objects.decoded(read, found)
+    value = data.get(key)
     if value is None:
         if reference.get("optional"):
             return None
-        keys = ", ".join(sorted(read(found))) or "none"
+        keys = ", ".join(sorted(data)) or "none"
         raise PodConfigError(f"couldn't find key {key} in {kind} {pod['metadata']['namespace']}/{name}: it has {keys}")
     return value.decode(errors="surrogateescape")

@@ -4,9 +4,10 @@ import posixpath
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from trainwright.cluster.node.pods.config.environment import expand
+from trainwright.cluster.node.pods.config.environment import expand_arguments
 from trainwright.cluster.node.supervisor.lifecycle.probe_state import LIVENESS, READINESS, STARTUP
 from trainwright.objects import Object
+from trainwright.objects.decimals import parse_decimal
 
 _PROBES = {STARTUP: "startupProbe", LIVENESS: "livenessProbe", READINESS: "readinessProbe"}
 _PROBE_AGENT, _HOOK_AGENT = "kube-probe/1.35", "kube-lifecycle/1.35"
@@ -33,7 +34,9 @@ def lifecycle_settings(
     if sidecar:
         settings["sidecar"] = True
     probes = {
-        kind: _probe(spec[field], spec, address, variables, adapt) for kind, field in _PROBES.items() if spec.get(field)
+        kind: _probe(spec[field], spec, field, address, variables, adapt)
+        for kind, field in _PROBES.items()
+        if spec.get(field)
     }
     if probes:
         settings["probes"] = probes
@@ -59,10 +62,19 @@ def termination_mount(spec: Object, directory: str) -> dict[str, Any]:
 
 
 def _probe(
-    probe: Object, spec: Object, address: str, variables: Mapping[str, str], adapt: Callable[[str], str]
+    probe: Object,
+    spec: Object,
+    field: str,
+    address: str,
+    variables: Mapping[str, str],
+    adapt: Callable[[str], str],
 ) -> dict[str, Any]:
+    if action := probe.get("exec"):
+        place = f"{field}.exec.command"
+        words = expand_arguments(action.get("command") or [], variables, container=spec["name"], field=place)
+        probe = {**probe, "exec": {"command": words}}
     settings = {
-        "handler": _handler(probe, spec, address, _PROBE_AGENT, lambda text: adapt(expand(text, variables))),
+        "handler": _handler(probe, spec, address, _PROBE_AGENT, adapt),
         "delay": probe.get("initialDelaySeconds") or 0,
         "period": probe.get("periodSeconds") or 10,
         "timeout": probe.get("timeoutSeconds") or 1,
@@ -112,5 +124,5 @@ def _port(port: Any, spec: Object) -> int | str:
             if declared.get("name") == port:
                 return int(declared["containerPort"])
         return f'strconv.Atoi: parsing "{port}": invalid syntax'
-    number = int(port or 0)
+    number = port if isinstance(port, int) else parse_decimal(port or "0") or 0
     return number if 0 < number < 65536 else f"invalid port number: {number}"

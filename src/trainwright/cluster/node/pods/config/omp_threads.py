@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 
 from trainwright.objects import Object
+from trainwright.objects.decimals import parse_decimal
 from trainwright.objects.quantities import parse_quantity
 
 _PROCESSES_FLAG = re.compile(r"--nproc[-_]per[-_]node(?:=(?P<value>.*))?")
@@ -47,4 +48,4 @@ def processes_per_pod(argv: Sequence[str], variables: Mapping[str, str]) -> int 
         if match := _PROCESSES_FLAG.fullmatch(word):
             value = match["value"] or following
             break
-    return int(value) if value.isdecimal() else None
+    return parse_decimal(value)

@@ -23,6 +23,7 @@ from trainwright.cluster.node.pods.config.pod_context import (
     pod_python,
     volume_directory,
 )
+from trainwright.cluster.node.pods.config.program_size import MAX_POD_BYTES, check_pod
 from trainwright.cluster.node.pods.config.security_context import (
     container_security,
     file_owner,
@@ -36,8 +37,14 @@ from trainwright.cluster.node.supervisor.sandbox.sandbox import OVERLAY
 from trainwright.cluster.node.volumes.files import UnsupportedVolumeError
 from trainwright.cluster.node.volumes.sources import Volume, VolumeContext, plan_volumes
 from trainwright.objects import Object
+from trainwright.objects.decimals import parse_decimal
 from trainwright.objects.node_annotations import DIRECTORY, HOST_IMAGE, LISTEN_PORTS, LOG_MAX_SIZE, PYTHON
 from trainwright.objects.quantities import parse_quantity
+
+_MAX_LISTEN_PORTS = 1000
+_MAX_QUOTED = 100
+_MAX_REASONS = 20
+"""After so many containers with an error the others of a pod are not configured."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,6 +126,7 @@ class _Containers:
         self.waiting: list[WaitingReason] = []
         self.warnings: list[PodWarning] = []
         self.not_honoured: list[str] = []
+        self.program_bytes = 0
 
 
 def _configure_containers(
@@ -140,9 +148,13 @@ def _configure_containers(
                 )
                 configs.append(builder.build())
                 found.warnings += builder.warnings
+                found.program_bytes += builder.program_bytes
+                check_pod(found.program_bytes)
             except PodConfigError as error:
                 reason = "CreateContainerError" if isinstance(error, ContainerError) else "CreateContainerConfigError"
                 found.waiting.append(WaitingReason(reason=reason, message=str(error), container=spec["name"]))
+                if len(found.waiting) == _MAX_REASONS or found.program_bytes > MAX_POD_BYTES:
+                    return found
     return found
 
 
@@ -276,17 +288,22 @@ def _invalid_annotations(
 ) -> list[WaitingReason]:
     waiting = []
     if log_limit is None:
-        text = f"annotation {LOG_MAX_SIZE}: {annotations[LOG_MAX_SIZE]!r}: write a size such as 100Mi"
+        text = f"annotation {LOG_MAX_SIZE}: {_quoted(annotations[LOG_MAX_SIZE])}: write a size such as 100Mi"
         waiting.append(WaitingReason(reason="InvalidAnnotation", message=text))
     if ports is None:
-        text = f"annotation {LISTEN_PORTS}: {annotations[LISTEN_PORTS]!r}: write 23456 or 80,443"
+        text = f"annotation {LISTEN_PORTS}: {_quoted(annotations[LISTEN_PORTS])}: write 23456 or 80,443"
         waiting.append(WaitingReason(reason="InvalidAnnotation", message=text))
     for name in (PYTHON, DIRECTORY):
         path = annotations.get(name, "/absolute")
         if not path.startswith("/") or posixpath.normpath(path) == "/":
-            text = f"annotation {name}: {path!r}: write an absolute path below /"
+            text = f"annotation {name}: {_quoted(path)}: write an absolute path below /"
             waiting.append(WaitingReason(reason="InvalidAnnotation", message=text))
     return waiting
+
+
+def _quoted(text: str) -> str:
+    """An annotation can have 256 KiB, which no message should repeat."""
+    return repr(text) if len(text) <= _MAX_QUOTED else f"{text[:_MAX_QUOTED]!r}…"
 
 
 def _unknown_images(pod: Object, context: PodContext, annotations: Mapping[str, str]) -> list[PodWarning]:
@@ -314,6 +331,5 @@ def _log_limit(text: str | None) -> int | None:
 def _listen_ports(text: str) -> list[int] | None:
     """None if the annotation is invalid."""
     items = [item.strip() for item in text.split(",") if item.strip()]
-    if not all(item.isdecimal() and 0 < int(item) < 65536 for item in items):
-        return None
-    return [int(item) for item in items]
+    ports = [parse_decimal(item) or 0 for item in items]
+    return ports if all(0 < port < 65536 for port in ports) and len(ports) <= _MAX_LISTEN_PORTS else None
