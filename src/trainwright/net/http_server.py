@@ -195,6 +195,7 @@ class _ConnectionTracker(web.Server):
             keepalive_timeout=limits.keepalive_seconds,
             max_line_size=limits.line_bytes,
             max_field_size=limits.line_bytes,
+            auto_decompress=False,  # as Go's servers: a few kilobytes could become gigabytes
         )
         self._actual_handler = handler
         self._limits = limits

@@ -30,8 +30,11 @@ class Schedule:
 
     def next_after(self, moment: datetime) -> datetime | None:
         """The first time after `moment`, in its time zone; None if there is none within five years."""
-        candidate = moment.replace(second=0, microsecond=0) + timedelta(minutes=1)
-        end = candidate + _FURTHEST
+        try:
+            candidate = moment.replace(second=0, microsecond=0) + timedelta(minutes=1)
+            end = candidate + _FURTHEST
+        except OverflowError:  # at the end of the calendar
+            return None
         while candidate < end:
             if candidate.month not in self.months or not self._is_day(candidate):
                 candidate = candidate.replace(hour=0, minute=0) + timedelta(days=1)

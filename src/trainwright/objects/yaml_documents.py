@@ -1,7 +1,7 @@
 """YAML as Kubernetes reads it: the types of JSON, and no document whose aliases expand without end."""
 
 import re
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 
@@ -10,6 +10,9 @@ from trainwright.objects.json_numbers import as_go_number
 _MAX_DEPTH = 1000
 _BASE_SIZE = 10_000
 """Values that a document may have besides one per byte: a few aliases are normal, and each value takes a byte."""
+_BASE_CHARACTERS = 1024 * 1024
+"""Characters of values that a document may have besides twice its own length: an alias of a long text is as short as
+any other."""
 _TAG = "tag:yaml.org,2002:"
 _SEXAGESIMAL = re.compile(r"[-+]?[0-9][0-9_]*(?::[0-5]?[0-9])+(?:\.[0-9_]*)?")
 
@@ -38,7 +41,8 @@ def load_document(text: bytes) -> Any:
         node = loader.get_single_node()
         if node is None:
             return None
-        if expanded_size(node) > len(text) + _BASE_SIZE:
+        size = expanded_size(node)
+        if size.values > len(text) + _BASE_SIZE or size.characters > 2 * len(text) + _BASE_CHARACTERS:
             raise yaml.YAMLError("document contains excessive aliasing")
         return _json_value(loader.construct_document(node))
     finally:
@@ -57,9 +61,15 @@ def check_depth(text: bytes | str) -> None:
             raise yaml.YAMLError(f"exceeded max depth of {_MAX_DEPTH}")
 
 
-def expanded_size(root: yaml.Node) -> int:
-    """The number of values when every alias is replaced by what it refers to."""
-    sizes: dict[int, int] = {}
+class ExpandedSize(NamedTuple):
+    """Of a document whose aliases are replaced by what they refer to."""
+
+    values: int
+    characters: int
+
+
+def expanded_size(root: yaml.Node) -> ExpandedSize:
+    sizes: dict[int, ExpandedSize] = {}
     stack: list[tuple[yaml.Node, bool]] = [(root, False)]
     open_nodes: set[int] = set()
     while stack:
@@ -67,7 +77,11 @@ def expanded_size(root: yaml.Node) -> int:
         below = _children(node)
         if visited:
             open_nodes.discard(id(node))
-            sizes[id(node)] = 1 + sum(sizes[id(child)] for child in below)
+            own = len(node.value) if isinstance(node, yaml.ScalarNode) else 0
+            sizes[id(node)] = ExpandedSize(
+                1 + sum(sizes[id(child)].values for child in below),
+                own + sum(sizes[id(child)].characters for child in below),
+            )
         elif id(node) not in sizes:
             if id(node) in open_nodes:
                 raise yaml.YAMLError("an anchor contains itself")

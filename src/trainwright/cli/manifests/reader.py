@@ -24,6 +24,7 @@ from trainwright.objects.yaml_documents import Loader, check_depth, expanded_siz
 _KNOWN_FIELDS = {"apiVersion", "kind", "metadata", "spec", "namespace", "generateName"}
 _SUFFIXES = (".yaml", ".yml", ".json")
 _MAX_VALUES = 200_000
+_MAX_CHARACTERS = 16 * 1024 * 1024
 _MAX_DEPTH = 64
 
 
@@ -149,7 +150,8 @@ def _parse_yaml(text: str, source: str) -> list[tuple[int, Any]]:
         while loader.check_node():
             node = loader.get_node()
             line = node.start_mark.line + 1
-            if expanded_size(node) > _MAX_VALUES:
+            size = expanded_size(node)
+            if size.values > _MAX_VALUES or size.characters > _MAX_CHARACTERS:
                 raise CommandError(f"{source}:{line}: too large for a manifest")
             _check_keys(node, text, source)
             documents.append((line, loader.construct_document(node)))

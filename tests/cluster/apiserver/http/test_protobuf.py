@@ -56,3 +56,8 @@ def test_delete_options_are_decoded() -> None:
         "propagationPolicy": "Background",
         "dryRun": ["All"],
     }
+
+
+def test_number_without_an_end_is_refused() -> None:
+    with pytest.raises(StatusError, match="more than 64 bits"):
+        decode_envelope(b"k8s\x00" + b"\x80" * 1_000_000)

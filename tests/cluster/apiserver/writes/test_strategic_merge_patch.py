@@ -33,6 +33,32 @@ class TestStrategicMerge:
         patch = {"$setElementOrder/containers": [{"name": "c"}, {"name": "a"}]}
         assert [one["name"] for one in self.patched(target, patch)["containers"]] == ["c", "a", "b"]
 
+    def test_long_lists_take_linear_time(self) -> None:
+        names = [f"v{number}" for number in range(10_000)]
+        target = {"containers": [{"name": "a", "env": [{"name": name, "value": "1"} for name in names]}]}
+        changed = [{"name": name, "value": "2"} for name in names[5000:]]
+        removed = [{"name": name, "$patch": "delete"} for name in names[:100]]
+        order = [{"name": name} for name in reversed(names)]
+        patch = {"name": "a", "env": [*changed, *removed], "$setElementOrder/env": order}
+
+        (found,) = self.patched(target, {"containers": [patch]})["containers"]
+
+        assert [entry["name"] for entry in found["env"]] == names[:99:-1]
+        assert [entry["value"] for entry in found["env"]] == ["2"] * 5000 + ["1"] * 4900
+
+    def test_long_lists_of_texts_take_linear_time(self) -> None:
+        finalizers = [f"example.com/f{number}" for number in range(10_000)]
+        merged = strategic_merge_patch(
+            {"finalizers": finalizers},
+            {"finalizers": [*finalizers[5000:], "example.com/new"]},
+            definition("ObjectMeta"),
+            definition,
+        )
+        assert merged["finalizers"] == [*finalizers, "example.com/new"]
+        patch = {"$deleteFromPrimitiveList/finalizers": finalizers[1:]}
+        left = strategic_merge_patch({"finalizers": finalizers}, patch, definition("ObjectMeta"), definition)
+        assert left["finalizers"] == finalizers[:1]
+
     def test_directives(self) -> None:
         target = {"containers": [{"name": "a"}, {"name": "b"}], "volumes": [{"name": "v", "emptyDir": {}}]}
         patch = {

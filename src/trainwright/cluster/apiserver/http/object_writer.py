@@ -13,7 +13,7 @@ from trainwright.cluster.apiserver.http.responses import encode, in_version
 from trainwright.cluster.apiserver.resources.crds import CLEANUP_FINALIZER
 from trainwright.cluster.apiserver.resources.registry import Registry
 from trainwright.cluster.apiserver.resources.resource_type import ResourceType
-from trainwright.cluster.apiserver.storage.store import ObjectStore, Removed, Stored, TryUpdate
+from trainwright.cluster.apiserver.storage.store import ObjectStore, ObjectTooLargeError, Removed, Stored, TryUpdate
 from trainwright.cluster.apiserver.writes.create_update import DecodedObject, decode_object, is_removable
 from trainwright.cluster.apiserver.writes.quota_admission import QuotaLocks
 from trainwright.cluster.apiserver.writes.service_allocator import ServiceAllocator
@@ -59,7 +59,10 @@ class ObjectWriter:
             obj = result.last if isinstance(result, Removed) else result
             return Stored((info.scope, info.name), current.version if current else 0, encode(obj), obj)
         async with self._quotas.hold(info.scope):
-            change = await self._store.guaranteed_update(kind.key, info.scope, info.name, try_update)
+            try:
+                change = await self._store.guaranteed_update(kind.key, info.scope, info.name, try_update)
+            except ObjectTooLargeError as error:
+                raise errors.StatusError(500, "", str(error)) from error
         if change is None:
             return existing(info, self._store.get(kind.key, info.scope, info.name))
         if change.removed and kind.custom:

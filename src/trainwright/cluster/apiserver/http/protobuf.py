@@ -13,6 +13,7 @@ from trainwright.objects import Object
 from trainwright.objects.times import format_time
 
 _MAGIC = b"k8s\x00"
+_LONGEST_VARINT = 63
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 
 Fields = dict[int, tuple[str, str]]
@@ -261,6 +262,8 @@ def _varint(data: bytes, position: int) -> tuple[int, int]:
         if byte < 0x80:
             return value, position
         shift += 7
+        if shift > _LONGEST_VARINT:
+            raise ValueError("a number of more than 64 bits")
 
 
 def _message(data: bytes, name: str) -> Object:

@@ -8,6 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import msgspec
+
 from trainwright.cluster.apiserver.schema.value_validation import JSON_TYPES, json_type, text_checks, value_checks
 from trainwright.objects import Object, field_errors
 from trainwright.objects.field_errors import FieldError
@@ -24,6 +26,8 @@ class Findings:
 
     unknown: list[str] = field(default_factory=list)
     errors: list[FieldError] = field(default_factory=list)
+    default_bytes: int = 0
+    """The size of the defaults that were set, as JSON."""
 
 
 Walk = Callable[[Any, str, Findings], Any]
@@ -38,6 +42,8 @@ class _Field:
 
 
 _NO_DEFAULT = object()
+_MAX_DEFAULT_BYTES = 3 * 1024 * 1024
+"""Of all defaults in one object, which cannot be stored if they have more: each element of a list can get them."""
 
 
 def compile_schema(schema: Schema, lookup: Lookup | None = None, *, root: bool = False) -> Walk:
@@ -178,7 +184,8 @@ class _ObjectWalk:
 
     fields: dict[str, _Field]
     others: _Field | None
-    defaults: dict[str, Any]
+    defaults: dict[str, tuple[Any, int]]
+    """With their sizes as JSON."""
     required: tuple[str, ...]
     ignored: frozenset[str]
     keeps_unknown: bool
@@ -187,8 +194,13 @@ class _ObjectWalk:
         if not isinstance(value, dict):
             found.errors.append(wrong_type(path, value, "object"))
             return value
-        for name, default in self.defaults.items():
+        for name, (default, size) in self.defaults.items():
             if value.get(name) is None and not (name in value and self.fields[name].nullable):
+                found.default_bytes += size
+                if found.default_bytes > _MAX_DEFAULT_BYTES:
+                    if found.default_bytes - size <= _MAX_DEFAULT_BYTES:
+                        found.errors.append(field_errors.too_long(path, _MAX_DEFAULT_BYTES))
+                    break
                 value[name] = copy.deepcopy(default)
         prefix = f"{path}." if path else ""
         for name in tuple(value):
@@ -217,7 +229,11 @@ def _object(schema: Schema, lookup: Lookup | None, *, root: bool) -> Walk:
     return _ObjectWalk(
         fields=fields,
         others=_field(additional, lookup) if isinstance(additional, dict) else None,
-        defaults={name: sub.default for name, sub in fields.items() if sub.default is not _NO_DEFAULT},
+        defaults={
+            name: (sub.default, len(name) + len(msgspec.json.encode(sub.default)))
+            for name, sub in fields.items()
+            if sub.default is not _NO_DEFAULT
+        },
         # The strategies of built-in kinds report their missing fields.
         required=required if lookup is None else (),
         ignored=frozenset({"apiVersion", "kind", "metadata"}) if root or embedded else frozenset(),

@@ -26,8 +26,16 @@ WATCH_CACHE_SIZE = 4096
 _HOT_CHANGES = 64
 """The newest changes keep their decoded objects and encoded watch events."""
 
+MAX_OBJECT_BYTES = 3 * 1024 * 1024
+"""As JSON. etcd refuses half of it, but its objects are in a shorter form. Patches and defaults could otherwise let an
+object grow without end."""
+
 Key = tuple[str, str]
 """Namespace (empty for cluster-scoped objects) and name."""
+
+
+class ObjectTooLargeError(Exception):
+    """The object is not stored; the message is etcd's."""
 
 
 class Stored:
@@ -191,12 +199,14 @@ class ObjectStore:
                 del self._locks[resource, key]
 
     async def _commit(self, resource: str, key: Key, old: Stored | None, new: Object | Removed) -> Change:
-        self._allocated_version += 1
-        version = self._allocated_version
+        version = self._allocated_version + 1
         removed = isinstance(new, Removed)
         last = new.last if isinstance(new, Removed) else new
         obj = last | {"metadata": last["metadata"] | {"resourceVersion": str(version)}}
         stored = Stored(key, version, msgspec.json.encode(obj), obj)
+        if len(stored.raw) > MAX_OBJECT_BYTES and not removed:
+            raise ObjectTooLargeError("etcdserver: request is too large")
+        self._allocated_version = version
         change = Change(version, old, stored, removed=removed)
         if self._journal is None:
             self._publish(resource, change)

@@ -9,6 +9,7 @@ import msgspec
 _MAX_OPERATIONS = 10_000
 _MAX_COPIED_BYTES = 3 * 1024 * 1024
 """Both are the real server's limits: operations that copy what others have copied grow without end."""
+_MAX_SHOWN = 200
 
 
 class PatchError(ValueError):
@@ -49,7 +50,7 @@ def json_patch(target: Any, operations: Any) -> Any:
     for operation in operations:
         name = operation.get("op") if isinstance(operation, dict) else None
         if not isinstance(name, str) or name not in _OPERATIONS:
-            raise PatchError(f"unknown operation {operation!r}: op is one of {', '.join(_OPERATIONS)}")
+            raise PatchError(f"unknown operation {repr(operation)[:_MAX_SHOWN]}: op is one of {', '.join(_OPERATIONS)}")
         if name == "copy":
             copied += len(msgspec.json.encode(_walk(document, _pointer(operation, "from"))))
             if copied > _MAX_COPIED_BYTES:

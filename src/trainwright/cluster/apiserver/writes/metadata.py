@@ -10,6 +10,7 @@ from trainwright.objects.field_errors import FieldError, invalid, required, too_
 
 _SUFFIX_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 _ANNOTATION_BYTES = 256 * 1024
+_LONGEST_SHOWN = 300
 _SYSTEM_FIELDS = (
     "uid",
     "creationTimestamp",
@@ -50,6 +51,8 @@ def metadata_errors(obj: Object, kind: ResourceType) -> list[FieldError]:
     metadata = obj["metadata"]
     name = metadata.get("name", "")
     found: list[FieldError] = []
+    if (prefix := metadata.get("generateName", "")) and (problem := kind.validate_name(_as_name(prefix))):
+        found.append(invalid("metadata.generateName", prefix[:_LONGEST_SHOWN], problem))
     if not name:
         found.append(required("metadata.name", "name or generateName is required"))
     elif problem := kind.validate_name(name):
@@ -63,6 +66,11 @@ def metadata_errors(obj: Object, kind: ResourceType) -> list[FieldError]:
         found.append(too_long("metadata.annotations", _ANNOTATION_BYTES))
     found += _owner_errors(metadata.get("ownerReferences") or [])
     return found
+
+
+def _as_name(prefix: str) -> str:
+    """A prefix may end with a dash, which the generated characters follow."""
+    return f"{prefix[:-1]}a" if len(prefix) > 1 and prefix.endswith("-") else prefix
 
 
 def _owner_errors(owners: list[Object]) -> Iterator[FieldError]:

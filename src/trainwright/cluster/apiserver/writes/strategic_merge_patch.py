@@ -1,5 +1,6 @@
 """Strategic merge patch, which kubectl sends for built-in kinds: lists merge by key, `$patch` is a directive."""
 
+import json
 from typing import Any
 
 from trainwright.cluster.apiserver.schema.structural import Lookup, Schema
@@ -8,6 +9,7 @@ from trainwright.cluster.apiserver.writes.json_patch import PatchError
 
 _ORDER = "$setElementOrder/"
 _DELETE = "$deleteFromPrimitiveList/"
+_MAX_SHOWN = 200
 
 
 def strategic_merge_patch(target: Any, patch: Any, schema: Schema, lookup: Lookup) -> Any:
@@ -37,7 +39,8 @@ def _merge_map(target: Any, patch: dict[str, Any], schema: Schema, lookup: Looku
         if key.startswith(_DELETE):
             name = key.removeprefix(_DELETE)
             removed = _list(patch, key)
-            merged[name] = [one for one in merged.get(name) or [] if one not in removed]
+            identities = {_identity(element) for element in removed}
+            merged[name] = [element for element in merged.get(name) or [] if _identity(element) not in identities]
         elif value is None:
             merged.pop(key, None)
         else:
@@ -68,34 +71,49 @@ def _merge_field(target: Any, value: Any, schema: Schema, lookup: Lookup) -> Any
     key = schema.get("x-kubernetes-patch-merge-key")
     present = target if isinstance(target, list) else []
     if key is None:
-        return [*present, *(one for one in value if one not in present)]
+        known = {_identity(element) for element in present}
+        return [*present, *(element for element in value if _identity(element) not in known)]
     return _merge_list(present, value, key, schema.get("items", {}), lookup)
 
 
 def _merge_list(target: list[Any], patch: list[Any], key: str, schema: Schema, lookup: Lookup) -> list[Any]:
     if any(isinstance(one, dict) and one.get("$patch") == "replace" and len(one) == 1 for one in patch):
         return [one for one in patch if one != {"$patch": "replace"}]
-    merged = list(target)
+    # By identity of the key, with the elements that share it: lists can have ten thousands of elements.
+    merged: dict[int, Any] = dict(enumerate(target))
+    places: dict[str, list[int]] = {}
+    for place, element in merged.items():
+        places.setdefault(_identity(element.get(key)), []).append(place)
     for element in patch:
         if not isinstance(element, dict) or key not in element:
-            raise PatchError(f"map: {element} does not contain declared merge key: {key}")
-        index = next((i for i, one in enumerate(merged) if one.get(key) == element[key]), None)
+            raise PatchError(f"map: {str(element)[:_MAX_SHOWN]} does not contain declared merge key: {key}")
+        identity = _identity(element[key])
         if element.get("$patch") == "delete":
-            merged = [one for one in merged if one.get(key) != element[key]]
-        elif index is None:
-            merged.append(_merge_map({}, element, schema, lookup))
+            for place in places.pop(identity, ()):
+                del merged[place]
+        elif found := places.get(identity):
+            merged[found[0]] = _merge_map(merged[found[0]], element, schema, lookup)
         else:
-            merged[index] = _merge_map(merged[index], element, schema, lookup)
-    return merged
+            place = next(reversed(merged), -1) + 1
+            merged[place] = _merge_map({}, element, schema, lookup)
+            places[identity] = [place]
+    return list(merged.values())
 
 
 def _ordered(elements: list[Any], order: list[Any], key: str | None) -> list[Any]:
     """The elements in the client's order, then those that it does not list."""
 
-    def identity(element: Any) -> Any:
-        return element.get(key) if key and isinstance(element, dict) else element
+    def identity(element: Any) -> str:
+        return _identity(element.get(key) if key and isinstance(element, dict) else element)
 
-    wanted = [identity(one) for one in order]
-    named = sorted((one for one in elements if identity(one) in wanted), key=lambda one: wanted.index(identity(one)))
-    others = [one for one in elements if identity(one) not in wanted]
-    return named + others
+    wanted: dict[str, int] = {}
+    for place, element in enumerate(order):
+        wanted.setdefault(identity(element), place)
+    places = [(wanted.get(identity(element)), element) for element in elements]
+    named = sorted(((place, element) for place, element in places if place is not None), key=lambda entry: entry[0])
+    return [element for _, element in named] + [element for place, element in places if place is None]
+
+
+def _identity(value: Any) -> str:
+    """Equal for equal JSON values, some of which cannot be keys of a dictionary."""
+    return json.dumps(value, sort_keys=True)

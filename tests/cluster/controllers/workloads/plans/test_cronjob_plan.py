@@ -96,3 +96,10 @@ def test_job_that_a_user_made_of_the_template_does_not_count() -> None:
     plan = plan_cron_job(cron_job(concurrencyPolicy="Forbid"), [job("manual")], NOW)
 
     assert plan.create is not None
+
+
+def test_times_beyond_the_calendar_start_nothing() -> None:
+    late = cron_job(status={"lastScheduleTime": "9999-12-31T23:59:00Z"})
+    assert plan_cron_job(late, [], NOW).create is None
+    long_ago = cron_job(startingDeadlineSeconds=2**62)
+    assert plan_cron_job(long_ago, [], NOW).create is not None

@@ -11,12 +11,14 @@ _STEP = re.compile(
         '(?P<quoted>[^']*)'
         |"(?P<double>[^"]*)"
         |(?P<all>\*)
-        |(?P<index>-?\d+)
-        |(?P<start>-?\d*):(?P<stop>-?\d*)
+        |(?P<index>-?[0-9]{1,9})
+        |(?P<start>-?[0-9]{0,9}):(?P<stop>-?[0-9]{0,9})
         |\?\(@\.(?P<key>[A-Za-z0-9_.-]+)\s*==\s*["'](?P<value>[^"']*)["']\)
     )\]""",
     re.VERBOSE,
 )
+
+_SHOWN = 200
 
 Step = Callable[[Any], Iterable[Any]]
 
@@ -33,7 +35,7 @@ def compile_path(text: str) -> Callable[[Any], list[Any]]:
     while position < len(path):
         match = _STEP.match(path, position)
         if match is None:
-            raise JsonPathError(f"cannot read JSONPath {text!r} at {path[position:]!r}")
+            raise JsonPathError(f"cannot read JSONPath {text[:_SHOWN]!r} at {path[position : position + _SHOWN]!r}")
         steps.append(_step(match))
         position = match.end()
 

@@ -6,7 +6,7 @@ import re
 from trainwright.cluster.apiserver.resources.resource_type import Strategy
 from trainwright.cluster.apiserver.resources.strategies.labels import label_selector_errors
 from trainwright.objects import Object
-from trainwright.objects.field_errors import FieldError, forbidden, invalid, not_supported, required
+from trainwright.objects.field_errors import FieldError, forbidden, invalid, not_supported, required, too_long
 from trainwright.objects.quantities import parse_quantity
 
 _ACCESS_MODES = ("ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod")
@@ -18,6 +18,7 @@ _NOT_A_DATA_KEY = (
 )
 _TOKEN_SECRET = "kubernetes.io/service-account-token"  # noqa: S105 (a type, no token)
 _ACCOUNT_NAME = "kubernetes.io/service-account.name"
+_DATA_BYTES = 1024 * 1024
 _IMMUTABLE = "field is immutable when `immutable` is set"
 _VOLUME_SETTINGS = {
     "capacity", "accessModes", "claimRef", "persistentVolumeReclaimPolicy", "storageClassName", "mountOptions",
@@ -64,7 +65,14 @@ def _validate_config_map(config_map: Object) -> list[FieldError]:
     both = [*(("data", key) for key in text), *(("binaryData", key) for key in binary)]
     found = [invalid(f"{field}[{key}]", key, problem) for field, key in both if (problem := _data_key_problem(key))]
     repeated = "duplicate of key present in binaryData"
-    return found + [invalid(f"data[{key}]", key, repeated) for key in sorted(text.keys() & binary.keys())]
+    found += [invalid(f"data[{key}]", key, repeated) for key in sorted(text.keys() & binary.keys())]
+    size = sum(len(value.encode()) for value in text.values()) + sum(map(_decoded_size, binary.values()))
+    return [*found, too_long("", _DATA_BYTES)] if size > _DATA_BYTES else found
+
+
+def _decoded_size(text: str) -> int:
+    """Of base64."""
+    return len(text) // 4 * 3 - text.count("=", len(text) - 2)
 
 
 def _data_key_problem(key: str) -> str | None:
@@ -96,6 +104,8 @@ def _default_secret(secret: Object) -> None:
 def _validate_secret(secret: Object) -> list[FieldError]:
     keys = secret.get("data") or ()
     found = [invalid(f"data[{key}]", key, problem) for key in keys if (problem := _data_key_problem(key))]
+    if sum(_decoded_size(value or "") for value in (secret.get("data") or {}).values()) > _DATA_BYTES:
+        found.append(too_long("data", _DATA_BYTES))
     annotations = secret["metadata"].get("annotations") or {}
     if secret["type"] == _TOKEN_SECRET and not annotations.get(_ACCOUNT_NAME):
         found.append(required(f"metadata.annotations[{_ACCOUNT_NAME}]"))

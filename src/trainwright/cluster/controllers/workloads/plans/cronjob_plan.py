@@ -14,6 +14,7 @@ from trainwright.objects.times import format_time, parse_time
 
 SCHEDULED = "batch.kubernetes.io/cronjob-scheduled-timestamp"
 _MOST_MISSED = 100
+_LONGEST_DEADLINE = 10 * 366 * 24 * 3600
 Event = tuple[str, str, str]
 
 
@@ -48,8 +49,8 @@ def plan_cron_job(cron_job: Object, jobs: Sequence[Object], now: datetime) -> Cr
 
 def _start(plan: CronJobPlan, cron_job: Object, active: list[Object], due: datetime, now: datetime) -> list[Object]:
     spec = cron_job["spec"]
-    deadline = spec.get("startingDeadlineSeconds")
-    if deadline is not None and due + timedelta(seconds=deadline) < now:
+    deadline = _deadline(spec)
+    if deadline is not None and due + deadline < now:
         plan.events.append(
             ("Warning", "MissSchedule", f"Missed scheduled time to start a job: {due:%a, %d %b %Y %H:%M:%S +0000}")
         )
@@ -66,6 +67,11 @@ def _start(plan: CronJobPlan, cron_job: Object, active: list[Object], due: datet
     return active
 
 
+def _deadline(spec: Object) -> timedelta | None:
+    seconds = spec.get("startingDeadlineSeconds")
+    return None if seconds is None else timedelta(seconds=min(seconds, _LONGEST_DEADLINE))
+
+
 def _times(cron_job: Object, now: datetime) -> tuple[datetime | None, datetime | None]:
     """The last time at which a Job was due and has not been considered, and the next one."""
     spec = cron_job["spec"]
@@ -73,8 +79,8 @@ def _times(cron_job: Object, now: datetime) -> tuple[datetime | None, datetime |
     schedule = parse_schedule(spec["schedule"])
     last = (cron_job.get("status") or {}).get("lastScheduleTime") or cron_job["metadata"]["creationTimestamp"]
     since = parse_time(last)
-    if (deadline := spec.get("startingDeadlineSeconds")) is not None:
-        since = max(since, now - timedelta(seconds=deadline))
+    if (deadline := _deadline(spec)) is not None:
+        since = max(since, now - deadline)
     due, upcoming = None, schedule.next_after(since.astimezone(zone))
     for _ in range(_MOST_MISSED):
         if upcoming is None or upcoming > now:
