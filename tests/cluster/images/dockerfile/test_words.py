@@ -60,3 +60,45 @@ def test_quoted_text_is_itself(text: str) -> None:
 def test_any_text_is_expanded_or_refused(text: str) -> None:
     with suppress(ExpansionError):
         assert "".join(expand(text, VARIABLES).split()) == "".join("".join(expand_words(text, VARIABLES)).split())
+
+
+def test_variables_that_double_are_refused() -> None:
+    values = {"E0": "0123456789abcdef"}
+    for number in range(1, 17):
+        values[f"E{number}"] = expand(f'"$E{number - 1}$E{number - 1}"', values)
+    with pytest.raises(ExpansionError, match="more than 1,048,576 characters"):
+        expand('"$E16$E16"', values)
+
+
+def test_replacements_are_bounded_before_they_are_built() -> None:
+    with pytest.raises(ExpansionError, match="after replacement"):
+        expand("${A//a/" + "b" * 100_000 + "}", {"A": "a" * 100_000})
+
+
+def test_substitutions_are_not_nested_without_end() -> None:
+    assert expand("${A:-" * 40 + "x" + "}" * 40, {}) == "x"
+    with pytest.raises(ExpansionError, match="nested deeper than 50"):
+        expand("${A:-" * 5000 + "}" * 5000, {})
+
+
+@pytest.mark.parametrize("operator", ["#", "##", "%", "%%", "/", "//"])
+def test_no_pattern_takes_long(operator: str) -> None:
+    """Python's own regular expressions would take years."""
+    value = "a" * 5000
+    assert expand("${A" + operator + "*a" * 20 + "b}", {"A": value}) == value
+
+
+@pytest.mark.parametrize(
+    ("word", "expected"),
+    [
+        ("${A#*é}", "b-é-b"),
+        ("${A##*é}", "-b"),
+        ("${A%é*}", "b-éb-"),
+        ("${A%%é*}", "b-"),
+        ("${A//é?/+}", "b-+-+b"),
+        ("${A///+}", "+b+-+é+b+-+é+-+b+"),
+        ("${A/*/x}", "x"),
+    ],
+)
+def test_patterns_match_characters(word: str, expected: str) -> None:
+    assert expand(word, {"A": "b-éb-é-b"}) == expected

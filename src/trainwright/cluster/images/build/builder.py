@@ -10,7 +10,13 @@ from dataclasses import dataclass, replace
 from trainwright.cluster.images.blobs import disk_error, is_full
 from trainwright.cluster.images.build.bases import Bases, here_name
 from trainwright.cluster.images.build.cache import BuildCache, CacheEntry, cache_key
-from trainwright.cluster.images.build.configuration import Configurator, absolute_path, environment, shell_of
+from trainwright.cluster.images.build.configuration import (
+    Configurator,
+    absolute_path,
+    check_size,
+    environment,
+    shell_of,
+)
 from trainwright.cluster.images.build.diagnosis import explain_host_failure
 from trainwright.cluster.images.build.errors import BuildError
 from trainwright.cluster.images.build.files.context import Context, copy_job
@@ -39,6 +45,7 @@ from trainwright.cluster.images.dockerfile.instructions import (
 from trainwright.cluster.images.dockerfile.words import expand
 from trainwright.cluster.images.formats import SKIPPED_LABEL, Descriptor, ImageConfig, Platform
 from trainwright.cluster.images.store import Image, ImageStore
+from trainwright.objects.decimals import parse_decimal
 
 _PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "FTP_PROXY", "NO_PROXY", "ALL_PROXY")
 PREDEFINED_ARGUMENTS = frozenset((*_PROXIES, *(name.lower() for name in _PROXIES)))
@@ -262,7 +269,9 @@ class Builder:
             if name in self._options.build_args:
                 state.arguments[name] = self._options.build_args[name]
             elif default is not None:
-                state.arguments[name] = expand(default, self._variables(state), self._plan.dockerfile.escape)
+                value = expand(default, self._variables(state), self._plan.dockerfile.escape)
+                check_size(state.arguments, {name: value})
+                state.arguments[name] = value
             elif name in self._plan.arguments:
                 state.arguments[name] = self._plan.arguments[name]
         key = cache_key(state.key, "ARG", sorted(name for name, _ in instruction.arguments))
@@ -434,8 +443,10 @@ def _global_arguments(dockerfile: Dockerfile, options: BuildOptions) -> dict[str
                 if name in options.build_args:
                     found[name] = options.build_args[name]
                 elif default is not None:
-                    found[name] = expand(default, found, dockerfile.escape)
-            except ExpansionError as error:
+                    value = expand(default, found, dockerfile.escape)
+                    check_size(found, {name: value})
+                    found[name] = value
+            except (ExpansionError, BuildError) as error:
                 raise _at(options, instruction, str(error)) from error
     return found
 
@@ -452,7 +463,8 @@ def _earlier_stage(dockerfile: Dockerfile, name: str, stage: Stage) -> Stage | N
     before = [one for one in dockerfile.stages[: stage.index] if one.origin.alias == name.lower()]
     if before:
         return before[-1]
-    return dockerfile.stages[int(name)] if name.isdecimal() and int(name) < stage.index else None
+    number = parse_decimal(name)
+    return dockerfile.stages[number] if number is not None and number < stage.index else None
 
 
 def _origins(instruction: Instruction) -> list[str]:

@@ -11,6 +11,7 @@ from trainwright.cluster.images.dockerfile.words import expand, expand_words
 from trainwright.cluster.images.formats import RunConfig
 
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_MAX_CHARACTERS = 2 * 1024 * 1024
 DEFAULT_SHELL = ("/bin/sh", "-c")
 _PORT = re.compile(r"^(\d{1,5})(?:-(\d{1,5}))?(?:/(tcp|udp|sctp))?$", re.IGNORECASE)
 _REAL_TIME_SIGNAL = re.compile(r"SIGRT(?:MIN(?:\+\d{1,2})?|MAX(?:-\d{1,2})?)")
@@ -50,8 +51,10 @@ class Configurator:
             case Pairs():
                 pairs = {self._expand(name): self._expand(value) for name, value in instruction.pairs}
                 if instruction.keyword == "ENV":
+                    check_size(self._variables, pairs)
                     set_environment(config, pairs)
                 else:
+                    check_size(config.labels, pairs)
                     config.labels = config.labels | pairs
                 return " ".join(f"{name}={value}" for name, value in pairs.items())
             case Value(keyword="USER"):
@@ -102,6 +105,16 @@ class Configurator:
                 raise BuildError(f"invalid port: {text!r}: it must be PORT[/PROTOCOL], such as 8080 or 53/udp")
             found += [f"{port}/{(match[3] or 'tcp').lower()}" for port in range(first, last + 1)]
         return found
+
+
+def check_size(known: Mapping[str, str], added: Mapping[str, str]) -> None:
+    """Raises BuildError for variables or labels that grow without end because they refer to each other."""
+    size = sum(len(name) + len(value) for pairs in (known, added) for name, value in pairs.items())
+    if size > _MAX_CHARACTERS:
+        raise BuildError(
+            f"{next(iter(added), '')}: variables or labels have {size:,} characters, and Linux passes at most "
+            f"{_MAX_CHARACTERS:,} to a program: use shorter values"
+        )
 
 
 def _signal(text: str) -> str:

@@ -2,11 +2,16 @@
 
 import re
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from trainwright.cluster.images.dockerfile.errors import ExpansionError
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SPECIAL = frozenset("0123456789@*#")
+MAX_CHARACTERS = 1024 * 1024
+"""Of an expanded text: variables that refer to each other grow without end."""
+_MAX_DEPTH = 50
+"""Of `${A:-${B:-…}}`."""
 
 
 def expand(word: str, variables: Mapping[str, str], escape: str = "\\") -> str:
@@ -60,12 +65,16 @@ def split_pairs(text: str, escape: str = "\\") -> list[tuple[str, int]]:
 class _Scanner:
     """Reads a text from left to right. Without variables, `$` is an ordinary character."""
 
-    def __init__(self, text: str, variables: Mapping[str, str] | None, escape: str, *, raw: bool = False) -> None:
+    def __init__(
+        self, text: str, variables: Mapping[str, str] | None, escape: str, *, raw: bool = False, depth: int = 0
+    ) -> None:
         self._source = text
         self._variables = variables
         self._escape = escape
         self._raw = raw
         """True if quotes and escapes are kept."""
+        self._depth = depth
+        self._expanded = 0
         self._position = 0
         self._words: list[str] = []
         self._word = ""
@@ -93,9 +102,9 @@ class _Scanner:
             elif character == '"':
                 result += self._quoted(self._double_quoted())
             elif character == "$" and self._variables is not None:
-                value = self._variable(self._variables)
-                for one in value:
-                    self._add(one)
+                value = self._value(self._variables)
+                for letter in value:
+                    self._add(letter)
                 result += value
             elif character == self._escape:
                 if self._raw:
@@ -146,7 +155,7 @@ class _Scanner:
             if character == '"':
                 return result + ('"' if self._raw else "")
             if character == "$" and self._variables is not None:
-                result += self._variable(self._variables)
+                result += self._value(self._variables)
                 continue
             if character == self._escape and self._position < len(self._source):
                 following = self._take()
@@ -156,6 +165,13 @@ class _Scanner:
                 continue
             result += character
         raise ExpansionError("unexpected end of statement while looking for matching double-quote")
+
+    def _value(self, variables: Mapping[str, str]) -> str:
+        value = self._variable(variables)
+        self._expanded += len(value)
+        if self._expanded > MAX_CHARACTERS:
+            raise ExpansionError(f"the values of its variables have more than {MAX_CHARACTERS:,} characters")
+        return value
 
     def _variable(self, variables: Mapping[str, str]) -> str:
         """After a `$`."""
@@ -196,7 +212,9 @@ class _Scanner:
         raise ExpansionError(f"unsupported modifier ({self._source[self._position]}) in substitution")
 
     def _word_of_modifier(self) -> str:
-        nested = _Scanner(self._source, self._variables, self._escape)
+        if self._depth == _MAX_DEPTH:
+            raise ExpansionError(f"substitutions are nested deeper than {_MAX_DEPTH}")
+        nested = _Scanner(self._source, self._variables, self._escape, depth=self._depth + 1)
         nested._position = self._position
         text = nested._until("}")
         self._position = nested._position
@@ -225,30 +243,53 @@ def _substitute(operator: str, value: str, word: str, escape: str) -> str:
     """`#`, `##`, `%`, `%%` remove a prefix or suffix that matches a pattern; `/` and `//` replace what matches."""
     if operator in {"/", "//"}:
         pattern, _, replacement = word.partition("/")
-        return re.sub(
-            _regex(pattern, escape, greedy=True), lambda _: replacement, value, count=1 if operator == "/" else 0
-        )
-    regex = _regex(word, escape, greedy=len(operator) == 2)
+        return _replace(value, _compile(_tokens(pattern, escape, greedy=True)), replacement, first=operator == "/")
+    tokens = _tokens(word, escape, greedy=len(operator) == 2)
     if operator[0] == "#":
-        match = re.match(regex, value, re.DOTALL)
+        match = _compile(tokens).match(value)
         return value[match.end() :] if match else value
-    starts = range(len(value) + 1) if len(operator) == 2 else range(len(value), -1, -1)
-    whole = re.compile(_regex(word, escape, greedy=True), re.DOTALL)
-    return next((value[:start] for start in starts if whole.fullmatch(value, start)), value)
+    match = _compile(tokens[::-1]).match(value[::-1])
+    return value[: len(value) - match.end()] if match else value
 
 
-def _regex(pattern: str, escape: str, *, greedy: bool) -> str:
-    result, position = "", 0
+def _replace(value: str, pattern: Any, replacement: str, *, first: bool) -> str:
+    parts, end, size = [], 0, len(value)
+    for match in pattern.finditer(value):
+        size += len(replacement)
+        if size > MAX_CHARACTERS:
+            raise ExpansionError(f"the text after replacement has more than {MAX_CHARACTERS:,} characters")
+        parts += [value[end : match.start()], replacement]
+        end = match.end()
+        if first:
+            break
+    return "".join([*parts, value[end:]])
+
+
+def _compile(tokens: list[str]) -> Any:
+    """In linear time, as BuildKit: with Python's own module some patterns take years."""
+    import re2  # few Dockerfiles have patterns
+
+    options = re2.Options()
+    options.log_errors = False
+    try:
+        return re2.compile("(?s)" + "".join(tokens), options=options)
+    except re2.error as error:
+        raise ExpansionError(f"the pattern is too long: {error}") from error
+
+
+def _tokens(pattern: str, escape: str, *, greedy: bool) -> list[str]:
+    """The parts of a shell pattern as regular expressions."""
+    found, position = [], 0
     while position < len(pattern):
         character = pattern[position]
         position += 1
         if character == "*":
-            result += ".*" if greedy else ".*?"
+            found.append(".*" if greedy else ".*?")
         elif character == "?":
-            result += "."
+            found.append(".")
         elif character == escape and position < len(pattern):
-            result += re.escape(pattern[position])
+            found.append(re.escape(pattern[position]))
             position += 1
         else:
-            result += re.escape(character)
-    return result
+            found.append(re.escape(character))
+    return found
