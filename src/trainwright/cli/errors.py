@@ -1,5 +1,6 @@
 """Errors that end a command: one message for the user, no traceback, exit code 1. And the other exit codes."""
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -7,6 +8,8 @@ import click
 
 from trainwright.kube.client.errors import ApiError, Unauthorized, Unreachable
 from trainwright.kube.client.kubeconfig import ConfigError
+
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 INTERRUPTED = 130
 """The exit code of a command that Ctrl-C has ended: 128 + SIGINT, as in shells."""
@@ -16,6 +19,10 @@ TIMED_OUT = 124
 
 class CommandError(click.ClickException):
     """Ends the command. The message says what happened, to which object, and what to do."""
+
+    def format_message(self) -> str:
+        """Without control codes: the message may quote a pod, an image or a server."""
+        return _CONTROL.sub("", super().format_message())
 
 
 @contextmanager

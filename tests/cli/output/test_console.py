@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from trainwright.cli.errors import CommandError
 from trainwright.cli.output.console import Console, cells, visible
 
 
@@ -28,6 +29,16 @@ def test_a_terminal_gets_colours() -> None:
     stream = Terminal()
     Console.of(stream, {"TERM": "xterm"}).print("hello", colour="red")
     assert stream.getvalue() == "\x1b[31mhello\x1b[0m\n"
+
+
+def test_texts_of_others_cannot_control_the_terminal() -> None:
+    stream = Terminal()
+    console = Console.of(stream, {"TERM": "xterm"})
+    console.print("image \x1b]0;title\x07\x1b[2Jx\x9b31m\n\x1b[31mred\x1b[0m\ttab")
+    assert stream.getvalue() == "image x\n\x1b[31mred\x1b[0m\ttab\n"
+    assert CommandError("bad \x1b]52;c;cm0gLXJmIH4=\x07name\nnext\tline").format_message() == (
+        "bad ]52;c;cm0gLXJmIH4=name\nnext\tline"
+    )
 
 
 @pytest.mark.parametrize("environment", [{"NO_COLOR": "1"}, {"TERM": "dumb"}])

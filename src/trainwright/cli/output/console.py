@@ -60,6 +60,7 @@ class Console:
         return click.style(text, **style) if self._colours and text else text  # type: ignore[arg-type]
 
     def print(self, text: str, *, colour: str | None = None) -> None:
+        text = "\n".join(map(visible, text.split("\n")))  # it may quote a pod, an image or an event
         self._line(self.style(text, fg=colour) if colour else text)
 
     def print_log(self, label: str, number: int, line: str) -> None:

@@ -116,8 +116,9 @@ class _Printer:
             self._console.print_log(label, number, text)
 
     def _print_unchanged(self, text: str) -> None:
+        """On a terminal without control codes, which could change what it shows or types."""
         try:
-            sys.stdout.write(f"{text}\n")
+            sys.stdout.write(f"{visible(text) if self._console.tty else text}\n")
         except UnicodeEncodeError:
             self._console.print(text)  # replaces what the terminal cannot show
 

@@ -12,6 +12,7 @@ from trainwright.cli.jobs.arguments import jobs_argument
 from trainwright.cli.jobs.references import FoundJob, JobReference, list_jobs, read_references, resolve
 from trainwright.cli.jobs.session import Session, cluster_command
 from trainwright.cli.jobs.summary import age, duration, job_state, present_ranks, ranks, restart_count
+from trainwright.cli.output.console import plain_text
 from trainwright.cli.output.formats import (
     FORMATS,
     list_of,
@@ -101,7 +102,7 @@ class _Printer:
         now = datetime.now(UTC)
         metrics = _metrics_by_uid(self._session)
         cells = [self._cells(job, metrics.get(job.uid, ""), now) for job in jobs]
-        head, rows = list(cells[0]), [list(one.values()) for one in cells]
+        head, rows = list(cells[0]), [[plain_text(cell) for cell in row.values()] for row in cells]
         if self._table is None:
             width = None if self._output == "wide" else terminal_width()
             self._table = Table.fitted(head, rows, width=width, drop=_DROPPED, least=_LEAST_WIDTHS)

@@ -18,6 +18,7 @@ from trainwright.cli.jobs.pods.ranks import RankPod, latest_of_each_rank, rank_p
 from trainwright.cli.jobs.pods.stacks_by_exec import StacksByExec, new_lines, py_spy_error
 from trainwright.cli.jobs.references import FoundJob, find_job
 from trainwright.cli.jobs.session import Session, cluster_command
+from trainwright.cli.output.console import plain_text
 from trainwright.cli.pods_python import install_command
 from trainwright.cluster.embedded import PodProcess, processes_of
 from trainwright.objects.node_annotations import PYTHON
@@ -37,7 +38,7 @@ class PythonProcess:
     @property
     def title(self) -> str:
         words = " ".join(self.process.command)
-        return f"{self.rank}: pid {self.process.pid}: {words[:120]}"
+        return plain_text(f"{self.rank}: pid {self.process.pid}: {words[:120]}")
 
 
 @click.command(name="stack")
@@ -126,11 +127,11 @@ def _dump_by_py_spy(job: FoundJob, session: Session, processes: list[PythonProce
             raise CommandError(f"failed to run {py_spy}: {error.strerror}") from error
         if done.returncode != 0:
             failed += 1
-            click.echo(f"  {py_spy_error(done.stderr)}", err=True)
+            click.echo(plain_text(f"  {py_spy_error(done.stderr)}"), err=True)
             continue
         # The first two lines name the process again.
         for line in "\n".join(done.stdout.splitlines()[2:]).strip("\n").splitlines():
-            click.echo(f"  {line}" if line else "")
+            click.echo(plain_text(f"  {line}") if line else "")
     return failed
 
 
@@ -183,5 +184,5 @@ def _dump_by_signal(session: Session, processes: list[PythonProcess], number: si
             failed += 1
             continue
         for text in new_lines(session, one.pod, start):
-            click.echo(f"  {text}")
+            click.echo(plain_text(f"  {text}"))
     return failed

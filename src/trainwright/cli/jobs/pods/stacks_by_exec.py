@@ -1,5 +1,6 @@
 """Python stacks of the programs in pods of any cluster: py-spy, or a signal, inside their containers."""
 
+import re
 import time
 
 import click
@@ -10,6 +11,7 @@ from trainwright.cli.jobs.pods.pod_exec import run_in_pod
 from trainwright.cli.jobs.pods.ranks import RankPod
 from trainwright.cli.jobs.references import FoundJob
 from trainwright.cli.jobs.session import Session
+from trainwright.cli.output.console import plain_text
 
 _LOG_SECONDS = 3.0
 _NO_COMMAND = (126, 127)
@@ -27,6 +29,8 @@ done
 """Prints pid, mask of handled signals, directory of the interpreter and command line of every Python process."""
 _DUMP = 'PATH="$PATH:$1" exec py-spy dump --pid "$2" $3'
 """py-spy is often beside the interpreter."""
+_PROCESS = re.compile(r"[0-9]{1,10} [0-9a-f]{1,32} \S")
+"""The beginning of a line of it. A pod prints what it likes: any other text would become words of a command."""
 _SIGNALS = {"USR1": 10, "USR2": 12, "ABRT": 6}
 
 
@@ -40,7 +44,8 @@ class StacksByExec:
     def print(self, pods: list[RankPod]) -> bool:
         """False if no stack could be read."""
         running = [pod for pod in pods if pod.pod and pod.pod.phase == "Running"]
-        processes = [(pod, line.split(maxsplit=3)) for pod in running for line in self._processes(pod)]
+        lines = [(pod, line) for pod in running for line in self._processes(pod)]
+        processes = [(pod, line.split(maxsplit=3)) for pod, line in lines if _PROCESS.match(line)]
         if not processes:
             raise CommandError(f"{self._job.reference} has no running Python process")
         read = [self._dump(pod, *fields) for pod, fields in processes]
@@ -50,7 +55,7 @@ class StacksByExec:
         return self._run(pod, "sh", "-c", _PROCESSES)[1].splitlines()
 
     def _dump(self, pod: RankPod, pid: str, handled: str, directory: str, command: str = "") -> bool:
-        click.echo(f"{pod.rank}: pid {pid}: {command[:120]}")
+        click.echo(plain_text(f"{pod.rank}: pid {pid}: {command[:120]}"))
         if self._signal is not None:
             return self._dump_by_signal(pod, pid, int(handled, 16))
         code, output, error = self._run(pod, "sh", "-c", _DUMP, "sh", directory, pid, self._options)
@@ -60,11 +65,11 @@ class StacksByExec:
                 f"call faulthandler.register(signal.SIGUSR1) and use --signal USR1"
             )
         if code:
-            click.echo(f"  {py_spy_error(error)}", err=True)
+            click.echo(plain_text(f"  {py_spy_error(error)}"), err=True)
             return False
         # The first two lines name the process again.
         for line in "\n".join(output.splitlines()[2:]).strip("\n").splitlines():
-            click.echo(f"  {line}" if line else "")
+            click.echo(plain_text(f"  {line}") if line else "")
         return True
 
     def _dump_by_signal(self, pod: RankPod, pid: str, handled: int) -> bool:
@@ -75,10 +80,10 @@ class StacksByExec:
         start = time.time()
         code, _, error = self._run(pod, "sh", "-c", f"kill -{self._signal} {pid}")
         if code:
-            click.echo(f"  failed to send {name}: {error}", err=True)
+            click.echo(plain_text(f"  failed to send {name}: {error}"), err=True)
             return False
         for text in new_lines(self._session, pod, start):
-            click.echo(f"  {text}")
+            click.echo(plain_text(f"  {text}"))
         return True
 
     def _run(self, pod: RankPod, *command: str) -> tuple[int, str, str]:
