@@ -1,5 +1,6 @@
 """The contexts of embedded clusters in the user's kubeconfig: none takes that of another."""
 
+import os
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,7 +9,7 @@ import pytest
 
 from trainwright.cli.contexts import add_context, remove_context
 from trainwright.cluster.datadir import DataDir
-from trainwright.kube.client.kubeconfig import ClusterConfig, load_kubeconfig, merge_into_kubeconfig
+from trainwright.kube.client.kubeconfig import ClusterConfig, ConfigError, load_kubeconfig, merge_into_kubeconfig
 
 
 @pytest.fixture(autouse=True)
@@ -55,6 +56,20 @@ def test_a_kubeconfig_that_pods_can_read_does_not_contain_the_token(home: Path, 
         assert (config.token, config.token_file) == (str(data.path), None)
     else:
         assert (config.token, config.token_file) == (None, data.path / "token")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to other users")
+@pytest.mark.parametrize("planted", ["home", "home/.kube", "home/.kube/config"])
+def test_the_token_is_not_written_into_a_file_of_another_user(tmp_path: Path, planted: str) -> None:
+    kubeconfig = tmp_path / "home" / ".kube" / "config"
+    kubeconfig.parent.mkdir(parents=True)
+    kubeconfig.write_text("")
+    os.chown(tmp_path / planted, 46_666, -1)
+    data = DataDir(tmp_path / "data")
+    config = cluster(data)
+    with pytest.raises(ConfigError, match="belongs to"):
+        add_context(kubeconfig, config, data)
+    assert kubeconfig.read_text() == ""
 
 
 def test_every_named_cluster_has_its_own_context(file: Path) -> None:

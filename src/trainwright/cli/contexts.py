@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from trainwright.cluster.embedded import CONTEXT, DataDir
+from trainwright.cluster.embedded import CONTEXT, ClusterError, DataDir, check_private_file
 from trainwright.kube.client.kubeconfig import (
     ClusterConfig,
     ConfigError,
@@ -30,6 +30,10 @@ def user_kubeconfig(given: Path | None, environment: Mapping[str, str] = os.envi
 
 def add_context(kubeconfig: Path, config: ClusterConfig, data: DataDir) -> str:
     """Adds or updates the context of the cluster; returns its name. Raises ConfigError or OSError."""
+    try:
+        check_private_file(kubeconfig)  # it gets the token of the cluster's administrator
+    except ClusterError as error:
+        raise ConfigError(str(error)) from error
     name = context_name(kubeconfig, config, data)
     # Pods see every other directory of the home: a kubeconfig there must not contain the token.
     hidden = kubeconfig.resolve().is_relative_to((Path.home() / ".kube").resolve())

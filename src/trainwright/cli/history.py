@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 
 from trainwright.cli.targets import Target
-from trainwright.cluster.embedded import DataDir
+from trainwright.cluster.embedded import ClusterError, DataDir, check_private_file
 from trainwright.objects import Object
 from trainwright.objects.paths import value_at
 from trainwright.objects.times import format_time
@@ -87,7 +87,9 @@ def append(file: Path, run: RunRecord) -> None:
 
     A history that cannot be written is not an error of the command that followed the job.
     """
-    with contextlib.suppress(OSError):  # the disk is full, or the file system has no locks
+    # The disk is full, the file system has no locks, or the directory is that of another user.
+    with contextlib.suppress(OSError, ClusterError):
+        check_private_file(file)
         file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         with _locked(file) as descriptor:
             if os.fstat(descriptor).st_size > _MAX_BYTES:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from trainwright.cli.errors import CommandError
 from trainwright.cli.pods_python import BY_FLAG
-from trainwright.cluster.embedded import CONTEXT, ClusterRecord, DataDir
+from trainwright.cluster.embedded import CONTEXT, ClusterError, ClusterRecord, DataDir
 from trainwright.kube.client.kubeconfig import ClusterConfig, ConfigError, load_kubeconfig
 
 
@@ -61,7 +61,13 @@ class Target:
 
 
 def data_dir_at(path: Path | None) -> DataDir:
-    return DataDir(path.absolute()) if path else DataDir.default()
+    """Raises CommandError for a directory that another user can write: commands believe what its files say."""
+    data = DataDir(path.absolute()) if path else DataDir.default()
+    try:
+        data.check()
+    except ClusterError as error:
+        raise CommandError(str(error)) from error
+    return data
 
 
 def cluster_flag(data: DataDir) -> str:
@@ -107,7 +113,7 @@ def _named_cluster(kubeconfig: Path | None, context: str | None) -> Target:
     flags = f" --kubeconfig {kubeconfig} --context {config.context}" if kubeconfig else f" --context {config.context}"
     # A context that `up` has written into the user's kubeconfig is an embedded cluster too.
     for data in DataDir.all_named():
-        running = data.running()
+        running = data.running() if data.is_trusted else None
         if running is not None and running.server == config.server:
             return _embedded(config, running, kubectl=f"kubectl{flags}", flags=flags, data=data)
     return Target(config, embedded=False, kubectl=f"kubectl{flags}", flags=flags)

@@ -3,9 +3,11 @@
 A restart needs nothing outside of it, and one process at a time owns it.
 """
 
+import contextlib
 import fcntl
 import os
 import secrets
+import stat
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,6 +16,13 @@ from typing import Self
 
 import msgspec
 
+from trainwright.cluster.owned_paths import (
+    UntrustedPathError,
+    check_directory,
+    check_private_files,
+    is_open_to_others,
+    open_private_directory,
+)
 from trainwright.cluster.process_identity import ProcessIdentity, identify
 
 FORMAT = 1
@@ -154,15 +163,29 @@ class DataDir:
         return self.path / "ephemeral"
 
     def create(self) -> None:
-        """Creates the directory, or checks that this version can use it."""
+        """Creates the directory, or checks that this version can use it and that no other user can."""
         try:
-            self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
-            self._check_ownership()
-            # Other users must not list it: it holds a token and the files of jobs.
-            self.path.chmod(0o700)
-        except FileExistsError as error:
-            raise DataDirError(f"{self.path} is not a directory: move it away or choose another --data-dir") from error
+            descriptor = open_private_directory(self.path)
+            try:
+                is_ours = self._check_ownership()
+                if is_ours and is_open_to_others(os.fstat(descriptor)):
+                    mode = stat.S_IMODE(os.fstat(descriptor).st_mode)
+                    raise DataDirError(
+                        f"data directory {self.path} has mode {mode:04o}: another user may have put files into it; "
+                        f"check them and run `chmod 0700 {self.path}`, or choose another with --data-dir"
+                    )
+                # Other users must not list it: it holds a token and the files of jobs.
+                os.fchmod(descriptor, 0o700)
+                check_private_files(descriptor, self.path)
+                self._check_keys()
+            finally:
+                os.close(descriptor)
+        except UntrustedPathError as error:
+            raise DataDirError(f"data directory {self.path} cannot be trusted: {error}") from error
         except OSError as error:
+            if isinstance(error, NotADirectoryError) and error.filename == str(self.path):
+                text = f"{self.path} is not a directory: move it away or choose another --data-dir"
+                raise DataDirError(text) from error
             raise DataDirError(
                 f"cannot use data directory {self.path}: {error.strerror}; choose another with --data-dir"
             ) from error
@@ -170,10 +193,45 @@ class DataDir:
         for directory in (self.node, self.volumes):
             directory.mkdir(exist_ok=True, mode=0o700)
 
-    def _check_ownership(self) -> None:
-        """Refuses a directory with other files, for example a home directory: its mode and content stay as they are."""
+    def check(self) -> None:
+        """Raises DataDirError if another user could have written its files, such as the kubeconfig."""
+        try:
+            check_directory(self.path)
+        except UntrustedPathError as error:
+            raise DataDirError(f"data directory {self.path} cannot be trusted: {error}") from error
+        except OSError as error:
+            raise DataDirError(f"cannot use data directory {self.path}: {error.strerror}") from error
+        with contextlib.suppress(OSError):
+            found = self.path.lstat()
+            if stat.S_ISDIR(found.st_mode) and is_open_to_others(found):
+                raise DataDirError(
+                    f"data directory {self.path} has mode {stat.S_IMODE(found.st_mode):04o}: another user may have put "
+                    f"files into it; check them and run `chmod 0700 {self.path}`"
+                )
+
+    @property
+    def is_trusted(self) -> bool:
+        try:
+            self.check()
+        except DataDirError:
+            return False
+        return True
+
+    def _check_keys(self) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            descriptor = os.open(self.pki, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                check_private_files(descriptor, self.pki)
+            finally:
+                os.close(descriptor)
+
+    def _check_ownership(self) -> bool:
+        """True for a data directory, False for an empty one.
+
+        Refuses a directory with other files, for example a home directory: its mode and content stay as they are.
+        """
         if (self.path / "format").exists():
-            return
+            return True
         # A killed start may have left a temporary `format`; images may come before the first start.
         other_files = [
             path for path in self.path.iterdir() if not path.name.startswith(".format.") and path.name != "images"
@@ -183,6 +241,7 @@ class DataDir:
                 f"{self.path} is not empty and not a data directory of trainwright (it has {other_files[0].name}, "
                 "but no `format`): choose another --data-dir"
             )
+        return False
 
     def _check_format(self) -> None:
         path = self.path / "format"

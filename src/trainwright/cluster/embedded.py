@@ -20,6 +20,7 @@ from trainwright.cluster.node.records import pod_records as records
 from trainwright.cluster.node.records.pod_files import PodFile, find_pod_files
 from trainwright.cluster.node.records.pod_records import ContainerRun, LogLine, PodRecord, RunLog, whole_lines
 from trainwright.cluster.node.records.private_files import PrivateFile
+from trainwright.cluster.owned_paths import UntrustedPathError, check_directory
 
 if TYPE_CHECKING:
     from trainwright.cluster.apiserver.admission.webhook_client import LocalService
@@ -42,6 +43,7 @@ __all__ = [
     "RunLog",
     "all_data_directories",
     "builtin_schema",
+    "check_private_file",
     "delete_data",
     "disk_warning",
     "kill_orphaned_pods",
@@ -57,6 +59,16 @@ __all__ = [
 ]
 
 STOP_SECONDS = 20.0
+
+
+def check_private_file(path: Path) -> None:
+    """Raises ClusterError if another user owns the file or can replace it. It need not exist."""
+    try:
+        check_directory(path.resolve().parent)
+        if path.exists() and path.stat().st_uid not in {os.geteuid(), 0}:
+            raise ClusterError(f"{path} belongs to another user")
+    except UntrustedPathError as error:
+        raise ClusterError(str(error)) from error
 
 
 def new_cluster(

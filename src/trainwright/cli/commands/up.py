@@ -283,7 +283,7 @@ def start_detached(data: DataDir, flags: UpFlags, *, verbose: bool = False) -> t
     """The record of the new cluster and the notes of its start; no notes if another `up` was faster."""
     _prepare(data, flags)
     log_offset = data.log.stat().st_size if data.log.exists() else 0
-    with data.log.open("ab") as log:
+    with open(data.log, "ab", opener=lambda path, flags: os.open(path, flags, 0o600)) as log:
         process = subprocess.Popen(
             _foreground_command(data, flags, verbose=verbose),
             stdin=subprocess.DEVNULL,

@@ -39,6 +39,17 @@ def unchanged(old: Stored | None) -> Object:
     return old.obj
 
 
+async def test_other_users_cannot_read_the_files(tmp_path: Path) -> None:
+    store = ObjectStore(tmp_path / "store.db")
+    await put(store, "a")
+    assert {path.name: path.stat().st_mode & 0o777 for path in tmp_path.iterdir()} == {
+        "store.db": 0o600,
+        "store.db-wal": 0o600,
+        "store.db-shm": 0o600,
+    }
+    store.close()
+
+
 def contents(store: ObjectStore) -> dict[str, object]:
     return {stored.key[1]: stored.obj.get("value") for stored in store.list("things")}
 

@@ -10,7 +10,7 @@ import click
 
 from trainwright.cli.errors import CommandError
 from trainwright.cli.flags import data_dir_flag
-from trainwright.cluster.embedded import DataDir
+from trainwright.cli.targets import data_dir_at
 from trainwright.cluster.images.archives import ArchiveError
 from trainwright.cluster.images.formats import FormatError
 from trainwright.cluster.images.reference import ImageReference, InvalidReferenceError
@@ -43,7 +43,7 @@ def store_flag(command: F) -> F:
 
 
 def open_store(data_dir: Path | None) -> ImageStore:
-    return ImageStore.of(DataDir(data_dir.absolute()) if data_dir else DataDir.default())
+    return ImageStore.of(data_dir_at(data_dir))
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 WAL with `synchronous=FULL`: a committed write survives `kill -9` and a loss of power.
 """
 
+import os
 import queue
 import sqlite3
 import threading
@@ -137,6 +138,8 @@ def _create_file(path: Path) -> None:
     fresh = path.with_name(f"{path.name}.new")
     fresh.unlink(missing_ok=True)
     try:
+        # SQLite would create it for all users to read; its other files get the mode of this one.
+        os.close(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
         connection = sqlite3.connect(fresh, isolation_level=None)
         try:
             connection.execute("PRAGMA synchronous = FULL")
