@@ -48,11 +48,11 @@ def test_without_python3_on_the_path_it_is_the_one_that_runs_trainwright(tmp_pat
     assert found == PodsPython(Path(sys.executable), "the one that runs trainwright: PATH has no python3")
 
 
-def test_a_python3_in_a_relative_directory_of_the_path_becomes_absolute(
+def test_a_python3_in_a_relative_directory_of_the_path_is_not_used(
     python3: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(python3.parents[1])
-    assert python_on_path({"PATH": "bin"}) == python3
+    assert python_on_path({"PATH": "bin"}) is None
 
 
 def test_packages_are_installed_by_pip_or_without_pip_by_uv(tmp_path: Path) -> None:

@@ -1,11 +1,13 @@
 """The Python of pods on the embedded cluster, as the caller's environment determines it."""
 
 import os
-import shutil
+import shlex
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+
+from trainwright.programs import find_program
 
 BY_FLAG = "--python"
 """The origin of a Python that the user named."""
@@ -52,8 +54,8 @@ def active_python(environment: Mapping[str, str] = os.environ) -> Path | None:
 
 
 def python_on_path(environment: Mapping[str, str] = os.environ) -> Path | None:
-    found = shutil.which("python3", path=environment.get("PATH", os.defpath))
-    return Path(found).absolute() if found else None
+    found = find_program("python3", environment.get("PATH", os.defpath))
+    return Path(found) if found else None
 
 
 def install_command(python: str, environment: Mapping[str, str] = os.environ) -> str:
@@ -66,7 +68,9 @@ def install_command(python: str, environment: Mapping[str, str] = os.environ) ->
         return ""
     prefix = Path(python).parent.parent
     in_environment = (prefix / "pyvenv.cfg").exists()
-    if not in_environment and _is_externally_managed(python):
+    is_managed = not in_environment and _is_externally_managed(python)
+    python = shlex.quote(python)  # an annotation may name it, and users copy the command
+    if is_managed:
         return f"{python} -m venv .venv && . .venv/bin/activate && pip install"
     if not in_environment or any(prefix.glob("lib/python3*/site-packages/pip")):
         return f"{python} -m pip install"
@@ -83,7 +87,7 @@ def _is_externally_managed(python: str) -> bool:
 
 def _uv(environment: Mapping[str, str]) -> str | None:
     """`uv` from PATH, or the one that `make` has installed for this user."""
-    if shutil.which("uv", path=environment.get("PATH", os.defpath)):
+    if find_program("uv", environment.get("PATH", os.defpath)):
         return "uv"
     cached = Path(environment.get("XDG_CACHE_HOME") or Path.home() / ".cache", "trainwright", "uv", "bin", "uv")
     return str(cached) if os.access(cached, os.X_OK) else None

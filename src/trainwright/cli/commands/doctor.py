@@ -1,7 +1,6 @@
 """`trainwright doctor`: checks this machine and the embedded cluster, one line for each, and says what to do."""
 
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -25,6 +24,7 @@ from trainwright.kube.client.errors import ApiError, Unreachable
 from trainwright.kube.client.kubeconfig import ConfigError, load_kubeconfig
 from trainwright.kube.client.requests import raw_request
 from trainwright.kube.client.sync_client import SyncClient
+from trainwright.programs import find_program, python_environment
 
 _INDENT = 17
 _OPEN_FILES = 1024
@@ -85,11 +85,17 @@ def check_python(data: DataDir) -> Iterator[Finding]:
     record = data.running()
     python, origin = _python_of_pods(record)
     default = f"; jobs that kubectl creates use {record.python}" if record and record.python != python else ""
-    # Pods do not get the caller's PYTHONPATH.
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     try:
+        # Pods do not get the caller's PYTHONPATH. With -c modules of the current directory come first: that is /.
         printed = subprocess.run(
-            [python, "-c", _PACKAGES], env=environment, capture_output=True, text=True, timeout=_SECONDS, check=True
+            [python, "-c", _PACKAGES],
+            env=python_environment(),
+            cwd="/",
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=_SECONDS,
+            check=True,
         ).stdout
     except (OSError, subprocess.SubprocessError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it failed"
@@ -153,7 +159,7 @@ def check_gpus(data: DataDir) -> Iterator[Finding]:
 
 def check_kubectl(data: DataDir) -> Iterator[Finding]:
     _ = data
-    path = shutil.which("kubectl")
+    path = find_program("kubectl")
     if path is None:
         yield Finding("kubectl", "not installed, and not needed")
         return

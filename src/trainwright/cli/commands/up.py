@@ -19,6 +19,7 @@ from trainwright.cli.output.console import Console
 from trainwright.cli.pods_python import default_python
 from trainwright.cli.targets import cluster_flag, data_dir_at
 from trainwright.cluster.embedded import ClusterError, ClusterRecord, DataDir, delete_data
+from trainwright.programs import own_module
 
 _READY_SECONDS = 60.0
 _SHOWN_LOG_LINES = 15
@@ -311,7 +312,7 @@ def _report_running(record: ClusterRecord, data: DataDir, flags: UpFlags, consol
 
 
 def _foreground_command(data: DataDir, flags: UpFlags, *, verbose: bool) -> list[str]:
-    words = [sys.executable, "-m", "trainwright", "up", "--data-dir", str(data.path)]
+    words = own_module("trainwright", "up", "--data-dir", str(data.path))
     # Absolute because the cluster runs in another working directory.
     words += ["--kubeconfig", str(flags.kubeconfig.absolute())] if flags.kubeconfig else []
     words += ["--port", str(flags.port)] if flags.port else []

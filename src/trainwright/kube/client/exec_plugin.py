@@ -4,6 +4,7 @@ The protocol is client.authentication.k8s.io, v1 and v1beta1: the request is in 
 Errors are one line that names the program.
 """
 
+import errno
 import os
 import subprocess
 import sys
@@ -16,6 +17,7 @@ import msgspec
 
 from trainwright.kube.client.kubeconfig import ConfigError, ExecPlugin
 from trainwright.objects.times import parse_time
+from trainwright.programs import find_program
 
 _TIMEOUT_SECONDS = 60.0
 """For plugins that are not interactive."""
@@ -34,9 +36,13 @@ class ExecCredential:
 def run(plugin: ExecPlugin) -> ExecCredential:
     """Runs the plugin and waits for its output."""
     interactive = may_interact(plugin, terminal=sys.stdin is not None and sys.stdin.isatty())
+    # As in Go a program of the current directory is not found: the kubeconfig's own path has a slash.
+    program = plugin.command if "/" in plugin.command else find_program(plugin.command)
+    if program is None:
+        raise _error(plugin, f"cannot run {plugin.command}: {os.strerror(errno.ENOENT)}", hint=True)
     try:
         done = subprocess.run(
-            [plugin.command, *plugin.args],
+            [program, *plugin.args],
             env={**os.environ, **dict(plugin.env), "KUBERNETES_EXEC_INFO": exec_info(plugin, interactive=interactive)},
             stdin=None if interactive else subprocess.DEVNULL,
             stdout=subprocess.PIPE,

@@ -25,11 +25,20 @@ wait_for_the_peer()
 
 def test_the_stacks_of_all_ranks_are_printed(embedded_namespace: Cluster, tmp_path: Path) -> None:
     cluster = embedded_namespace
-    program = f"exec {sys.executable} -c '{HANGS}'"
-    cluster.create(shell_job("digits", program, program, workers=1))
+    # Beside this Python there is no py-spy.
+    program = f"exec {Path(sys.executable).resolve()} -c '{HANGS}'"
+    planted, executed = tmp_path / "bin" / "py-spy", tmp_path / "executed"
+    planted.parent.mkdir()
+    planted.write_text(f"#!/bin/sh\ntouch {executed}\n")
+    planted.chmod(0o755)
+    (planted.parent / "python").symlink_to(sys.executable)
+    job = shell_job("digits", program, program, workers=1)
+    job["metadata"]["annotations"] = {PYTHON: str(planted.parent / "python")}
+    cluster.create(job)
     wait_until(lambda: cluster.call("logs", "digits").stdout.count("hanging") == 2)
 
     stacks = cluster.succeed("stack", "digits")
+    assert not executed.exists(), "an annotation and the name of a process are a tenant's words"
     assert stacks.count("wait_for_the_peer (<string>:6)") == 2
     assert "master-0: pid " in stacks
     [title] = [line for line in stacks.splitlines() if line.startswith("worker-0: pid ")]
@@ -40,7 +49,6 @@ def test_the_stacks_of_all_ranks_are_printed(embedded_namespace: Cluster, tmp_pa
     refused = cluster.call("stack", "digits", "--signal", "USR2")
     assert "it has no handler for SIGUSR2" in refused.stderr
     assert refused.exit_code == 1
-    _ = tmp_path
 
 
 def test_on_any_cluster_py_spy_runs_inside_the_pods(by_api: Cluster) -> None:
@@ -58,13 +66,12 @@ def test_on_any_cluster_py_spy_runs_inside_the_pods(by_api: Cluster) -> None:
     assert refused.exit_code == 1
 
 
-def test_without_py_spy_the_command_that_installs_it_for_this_python_is_named(
+def test_without_py_spy_the_command_that_installs_it_for_the_users_python_is_named(
     embedded_namespace: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster = embedded_namespace
-    job = shell_job("digits", f"exec {sys.executable} -c '{HANGS}'")
-    job["metadata"]["annotations"] = {PYTHON: sys.executable}
-    cluster.create(job)
+    monkeypatch.setenv("VIRTUAL_ENV", sys.prefix)
+    cluster.create(shell_job("digits", f"exec {sys.executable} -c '{HANGS}'"))
     wait_until(lambda: "hanging" in cluster.call("logs", "digits").stdout)
 
     monkeypatch.setattr("trainwright.cli.commands.jobs.stack.find_py_spy", lambda *_: None)
@@ -73,7 +80,7 @@ def test_without_py_spy_the_command_that_installs_it_for_this_python_is_named(
     assert "master-0 handles SIGUSR1" in text
 
 
-def test_py_spy_is_found_beside_the_python_of_the_pods(tmp_path: Path) -> None:
+def test_py_spy_is_found_beside_the_python_of_the_cluster(tmp_path: Path) -> None:
     program = tmp_path / "py-spy"
     program.touch(mode=0o755)
     assert find_py_spy("python3", str(tmp_path / "python")) == str(program)

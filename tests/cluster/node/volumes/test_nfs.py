@@ -60,6 +60,17 @@ def test_otherwise_the_user_is_told_what_to_do() -> None:
     )
 
 
+@pytest.mark.parametrize("server", ["-osuid", "--help", "", "a b", "nas,dev", "x" * 300])
+def test_a_server_is_no_option_of_the_program(server: str) -> None:
+    with pytest.raises(UnsupportedVolumeError, match="is neither a name nor an address"):
+        nfs_mount(server, "/exports", [], NfsSupport(program="/sbin/mount.nfs"))
+
+
+@pytest.mark.parametrize("server", ["nas", "nas-1.example.com", "10.0.0.1", "[fd00::1]", "fe80::1%eth0"])
+def test_names_and_addresses_are_servers(server: str) -> None:
+    assert nfs_mount(server, "/e", [], NfsSupport(program="/sbin/mount.nfs")).source == f"{server}:/e"
+
+
 def fake_mount(directory: Path, script: str) -> str:
     """A program in place of mount.nfs."""
     program = directory / "mount.nfs"

@@ -1,7 +1,6 @@
 """`trainwright stack`: prints where the Python programs of a job are, to find out why they hang."""
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -19,10 +18,9 @@ from trainwright.cli.jobs.pods.stacks_by_exec import StacksByExec, new_lines, py
 from trainwright.cli.jobs.references import FoundJob, find_job
 from trainwright.cli.jobs.session import Session, cluster_command
 from trainwright.cli.output.console import plain_text
-from trainwright.cli.pods_python import install_command
+from trainwright.cli.pods_python import active_python, install_command
 from trainwright.cluster.embedded import PodProcess, processes_of
-from trainwright.objects.node_annotations import PYTHON
-from trainwright.objects.paths import value_at
+from trainwright.programs import find_program, python_environment
 
 _PY_SPY_SECONDS = 30
 _SIGNALS = ("USR1", "USR2", "ABRT")
@@ -57,7 +55,8 @@ def command(
 ) -> None:
     """Print the Python stacks of all ranks of a running job.
 
-    It uses py-spy, which the programs do not notice. Install it into the Python of the pods, or anywhere on PATH.
+    It uses py-spy, which the programs do not notice. Install it into the active environment, into the Python of the
+    cluster, or anywhere on PATH.
     Pids are those of this machine.
 
     On other clusters py-spy runs inside the pods: the image needs it, and the container the capability SYS_PTRACE.
@@ -101,24 +100,37 @@ def is_python(process: PodProcess) -> bool:
 
 
 def find_py_spy(*pythons: str) -> str | None:
-    """Beside one of these Pythons or ours, or on PATH."""
+    """Beside one of these Pythons or ours, or on PATH.
+
+    The Pythons are those of the user and of the cluster. That of a pod is none of them: annotations and the names of
+    processes are the words of a tenant, and this program is started as the user.
+    """
     for python in (*pythons, sys.executable):
-        if "/" in python and (found := shutil.which("py-spy", path=str(Path(python).parent))):
+        if python.startswith("/") and (found := find_program("py-spy", str(Path(python).parent))):
             return found
-    return shutil.which("py-spy")
+    return find_program("py-spy")
 
 
 def _dump_by_py_spy(job: FoundJob, session: Session, processes: list[PythonProcess], *, show_locals: bool) -> int:
     """Prints the stacks; returns how many processes could not be read."""
     failed = 0
+    active = active_python()
+    py_spy = find_py_spy(*([str(active)] if active else []), session.target.python)
+    if py_spy is None:
+        raise CommandError(_not_installed(job, session, processes[0]))
     for one in processes:
-        py_spy = find_py_spy(*one.process.command[:1], _python_of(job, session, one))
-        if py_spy is None:
-            raise CommandError(_not_installed(job, session, one))
         click.echo(one.title)
         arguments = [py_spy, "dump", "--pid", str(one.process.pid), *(["--locals"] if show_locals else [])]
         try:
-            done = subprocess.run(arguments, capture_output=True, text=True, timeout=_PY_SPY_SECONDS, check=False)
+            done = subprocess.run(
+                arguments,
+                env=python_environment(),
+                cwd="/",
+                capture_output=True,
+                text=True,
+                timeout=_PY_SPY_SECONDS,
+                check=False,
+            )
         except subprocess.TimeoutExpired:
             click.echo(f"  py-spy did not answer within {_PY_SPY_SECONDS} s", err=True)
             failed += 1
@@ -136,7 +148,7 @@ def _dump_by_py_spy(job: FoundJob, session: Session, processes: list[PythonProce
 
 
 def _not_installed(job: FoundJob, session: Session, one: PythonProcess) -> str:
-    installer = install_command(_python_of(job, session, one))
+    installer = install_command(str(active_python() or session.target.python))
     text = f"py-spy is not installed: `{installer} py-spy`" if installer else "py-spy is not installed"
     handled = [name for name in _SIGNALS if name != "ABRT" and catches(one.process.pid, signal.Signals[f"SIG{name}"])]
     if handled:
@@ -146,12 +158,6 @@ def _not_installed(job: FoundJob, session: Session, one: PythonProcess) -> str:
             f"`trainwright stack {job.name} --signal {name}{session.flags}` prints its stack"
         )
     return text
-
-
-def _python_of(job: FoundJob, session: Session, one: PythonProcess) -> str:
-    """The Python of the pod. That of the process may be the one from which its environment was made."""
-    of_pod = one.pod.pod.metadata.annotations.get(PYTHON) if one.pod.pod else None
-    return str(of_pod or value_at(job.object, "metadata", "annotations", PYTHON) or session.target.python)
 
 
 # faulthandler

@@ -96,7 +96,7 @@ def py_spy_error(text: str) -> str:
     lines = [line for line in text.splitlines() if line.strip()]
     message = lines[0].removeprefix("Error: ") if lines else "py-spy failed"
     if "ermission" in text:
-        advice = "run trainwright as root, or set kernel.yama.ptrace_scope to 0"
+        advice = "set kernel.yama.ptrace_scope to 0, or start the cluster as root"
         return f"{message}: py-spy may not read this process; {advice}"
     return message
 

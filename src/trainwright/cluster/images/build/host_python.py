@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from trainwright.cluster.images.build.errors import BuildError
+from trainwright.programs import python_environment
 
 PREFIX = "/opt/trainwright/python"
 PYTHON_LABEL = "dev.trainwright.python"
@@ -91,6 +92,8 @@ def describe_python(path: Path) -> HostPython:
     try:
         answer = subprocess.run(
             [str(path), "-c", _DESCRIBE],
+            env=python_environment(),
+            cwd="/",  # with -c modules of the current directory come first
             capture_output=True,
             text=True,
             check=True,

@@ -18,6 +18,7 @@ from trainwright.cluster.images.build.files.downloads import download, is_addres
 from trainwright.cluster.images.build.files.tree import Tree
 from trainwright.cluster.images.layers.namespace import remove_tree
 from trainwright.cluster.images.store import ImageStore
+from trainwright.programs import find_program
 
 STANDARD_INPUT = "-"
 _DOCKERFILE = "Dockerfile"
@@ -25,6 +26,7 @@ _CONTAINERFILE = "Containerfile"
 """Podman's name of the same."""
 _CREDENTIALS = re.compile(r"(?<=^https://)[^/]*@|(?<=^http://)[^/]*@")
 _GIT_SECONDS = 600
+_PROTOCOLS = "git:http:https:ssh"
 _OTHER_REPOSITORY = frozenset(
     f"GIT_{name}"
     for name in ("DIR", "WORK_TREE", "COMMON_DIR", "INDEX_FILE", "OBJECT_DIRECTORY", "NAMESPACE", "PREFIX")
@@ -136,7 +138,7 @@ def _clone(address: str, directory: Path) -> Path:
     if repository.startswith("github.com/"):
         repository = f"https://{repository}"
     shown = _shown(repository)
-    program = shutil.which("git")
+    program = find_program("git")
     if program is None:
         raise BuildError(
             f"{shown} is a Git repository, and the program git is not here: install it, or build from a clone"
@@ -161,11 +163,13 @@ def _clone(address: str, directory: Path) -> Path:
 def _run_git(program: str, words: Sequence[str], directory: Path) -> str:
     """Returns why it failed; empty if it did not."""
     environment = {name: value for name, value in os.environ.items() if name not in _OTHER_REPOSITORY}
+    # Submodules are named by the repository: none of this machine, and no program as with ext::.
+    protocols = _PROTOCOLS if words[0] == "submodule" else f"file:{_PROTOCOLS}"
     try:
         done = subprocess.run(
             [program, *words],
             cwd=directory,
-            env=environment | {"GIT_TERMINAL_PROMPT": "0"},
+            env=environment | {"GIT_TERMINAL_PROMPT": "0", "GIT_ALLOW_PROTOCOL": protocols},
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,

@@ -22,6 +22,7 @@ from trainwright.cluster.images.layers.pack import pack_layer
 from trainwright.cluster.images.layers.tar_split import TarSplitError, read_tar
 from trainwright.cluster.images.store import DamagedImageError, ImageStore, StoreError
 from trainwright.cluster.linux.mounts import check, libc
+from trainwright.programs import own_module
 
 PROGRAM = "trainwright.cluster.images.layers.built"
 """The module to run in a process of its own, see `main`."""
@@ -94,7 +95,7 @@ def stream_command(store: ImageStore, layer: Descriptor, form: Literal["tar", "g
 
     A process of its own: an ordinary user enters a user namespace for it, and it takes seconds.
     """
-    return [sys.executable, "-m", PROGRAM, str(store.directory), layer.digest, form]
+    return own_module(PROGRAM, str(store.directory), layer.digest, form)
 
 
 def damaged_layer(store: ImageStore, layer: Descriptor, message: bytes) -> DamagedImageError:

@@ -12,6 +12,7 @@ from pathlib import Path
 from trainwright.cluster.images.layers.namespace import ContainerRootError, remove_tree, run_as_container_root
 from trainwright.cluster.images.layers.unpack import LayerError, UnpackedLayer, unpack_layer
 from trainwright.cluster.images.store import Image, ImageStore, StoreError
+from trainwright.programs import own_module
 
 PROGRAM = "trainwright.cluster.images.layers.unpacked"
 """The module to run in a process of its own, see `main`."""
@@ -102,9 +103,9 @@ def _locked(path: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def unpack_command(store: ImageStore, image: Image, python: str) -> list[str]:
+def unpack_command(store: ImageStore, image: Image) -> list[str]:
     """The command that unpacks an image in a process of its own, where it disturbs no event loop."""
-    return [python, "-m", PROGRAM, str(store.directory), image.descriptor.digest]
+    return own_module(PROGRAM, str(store.directory), image.descriptor.digest)
 
 
 def main(arguments: Sequence[str]) -> None:

@@ -4,7 +4,6 @@ import base64
 import binascii
 import json
 import os
-import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,6 +13,7 @@ from typing import Any, Protocol, Self
 
 from trainwright.cluster.datadir import write_atomically
 from trainwright.cluster.images.reference import DEFAULT_REGISTRY, ImageReference
+from trainwright.programs import find_program
 
 DOCKER_HUB = "https://index.docker.io/v1/"
 """The name of docker.io in Docker's files."""
@@ -205,11 +205,12 @@ def _ask_helper(name: str, server: str) -> Credential | None:
 def _run_helper(name: str, action: str, request: str) -> str | None:
     """None if the helper has no credentials for the server."""
     program = f"docker-credential-{name}"
-    if shutil.which(program) is None:
+    found = find_program(program)
+    if found is None:
         raise CredentialsError(f"{program}, which Docker's config.json names, is not on the PATH")
     try:
         result = subprocess.run(
-            [program, action], input=request, capture_output=True, text=True, timeout=_HELPER_SECONDS, check=False
+            [found, action], input=request, capture_output=True, text=True, timeout=_HELPER_SECONDS, check=False
         )
     except (OSError, subprocess.TimeoutExpired, UnicodeDecodeError) as error:
         raise CredentialsError(f"{program} {action} failed: {error}") from error

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import msgspec
 
+from trainwright.programs import own_module
+
 log = logging.getLogger(__name__)
 
 _CONTROL_DEVICE = Path("/dev/nvidiactl")
@@ -33,7 +35,7 @@ def read_gpus() -> tuple[Gpu, ...]:
     """The GPUs in the order of their PCI addresses; none if there is no driver or it does not answer."""
     if not _CONTROL_DEVICE.exists():
         return ()
-    command = [sys.executable, "-m", __name__]
+    command = own_module(__name__)
     try:
         output = subprocess.run(command, capture_output=True, timeout=_READ_SECONDS, check=True).stdout
         return tuple(msgspec.json.decode(output, type=list[Gpu]))

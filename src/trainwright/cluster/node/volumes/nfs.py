@@ -1,11 +1,14 @@
 """NFS volumes: mounted by root, or replaced by a directory of this machine that the user maps to the export. Pure."""
 
 import posixpath
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from trainwright.cluster.node.volumes.files import UnsupportedVolumeError
 
+_SERVER = re.compile(r"[A-Za-z0-9\[][A-Za-z0-9._:%\[\]-]{0,252}")
+"""It must not begin like an option of mount.nfs."""
 _DEFAULT_OPTIONS = "retry=0"
 """One attempt: the pod tries again by itself."""
 
@@ -39,6 +42,8 @@ def mapped_directory(server: str, path: str, mappings: Mapping[str, str]) -> str
 
 def nfs_mount(server: str, path: str, options: list[str], support: NfsSupport) -> NfsMount:
     """Raises UnsupportedVolumeError, with what to do."""
+    if not _SERVER.fullmatch(server):
+        raise UnsupportedVolumeError(f"nfs.server {server[:100]!r} is neither a name nor an address")
     source = f"{server}:{posixpath.normpath(path)}"
     if support.program is None:
         raise UnsupportedVolumeError(

@@ -8,7 +8,6 @@ import base64
 import binascii
 import contextlib
 import functools
-import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -418,7 +417,7 @@ class PodImages:
 
     async def _run_unpacking(self, image: Image) -> str:
         """Why it failed; empty if it did not. In a process of its own, because it takes seconds of CPU."""
-        command = unpack_command(self.store, image, sys.executable)
+        command = unpack_command(self.store, image)
         process = await asyncio.create_subprocess_exec(
             *command, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
         )
