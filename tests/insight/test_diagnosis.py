@@ -545,3 +545,13 @@ def test_the_reference_page_lists_every_reason() -> None:
     page = (Path(__file__).parents[2] / "docs" / "reference" / "failures.md").read_text()
     listed = [line.split("`")[1] for line in page.splitlines() if line.startswith("| `")]
     assert listed == [Diagnosis(rank=None, cause=cause, summary="").reason for cause in Cause]
+
+
+def test_long_lines_are_cut_before_they_are_searched() -> None:
+    """A pod prints what it likes: the patterns would take seconds for megabytes."""
+    long = Line("x" * 5_000_000 + ": command not found", NOW)
+    lines = (*(Line(text, NOW) for text in TRACEBACK), Line("ValueError: " + "b" * 5_000_000, NOW), *[long] * 40)
+    found = diagnose([Run(rank="w-0", pod="p", container="c", exit_code=1, finished_at=NOW, lines=lines)])
+    assert found is not None
+    assert found.rank == "w-0"
+    assert sum(map(len, found.evidence)) < 200_000

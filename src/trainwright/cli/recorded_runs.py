@@ -3,13 +3,12 @@
 from trainwright.api.labels import rank_of
 from trainwright.cli.pods_python import install_command
 from trainwright.cluster.embedded import ContainerRun, DataDir, PodRecord, RunLog, pod_records, whole_lines
-from trainwright.insight.diagnosis import Line, Run
+from trainwright.insight.diagnosis import MAX_LINE, Line, Run
 
 _TAIL_BYTES = 256 * 1024
 _LONG_TAIL_BYTES = 4 * 1024 * 1024
 """Of a failed run whose last lines have no traceback: shutdown hooks may print a lot after it."""
 _TRACEBACK = "Traceback (most recent call last)"
-_MAX_LINE = 2000
 
 
 def recorded_runs(data: DataDir, job_uid: str, *, python: str = "") -> list[Run]:
@@ -59,6 +58,6 @@ def _read_tail(record: PodRecord, run: ContainerRun, size: int) -> list[Line]:
     log = RunLog(record, run)
     try:
         log.skip_to_tail(size)
-        return [Line(line.text[:_MAX_LINE], line.at) for line in whole_lines(log.read_new())]
+        return [Line(line.text[:MAX_LINE], line.at) for line in whole_lines(log.read_new())]
     finally:
         log.close()

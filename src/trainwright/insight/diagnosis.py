@@ -10,12 +10,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from trainwright.insight.evidence import Cause, describe_end
-from trainwright.insight.exceptions import Line
+from trainwright.insight.exceptions import MAX_LINE, Line
 from trainwright.insight.log_tail import last_lines
 from trainwright.insight.peers import unreachable_peer
 from trainwright.insight.suspects import Run, Suspect, suspects_of
 
-__all__ = ["Cause", "Diagnosis", "Line", "Run", "diagnose"]
+__all__ = ["MAX_LINE", "Cause", "Diagnosis", "Line", "Run", "diagnose"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +63,7 @@ def diagnose(runs: Iterable[Run], *, job_failed_at: float = math.inf) -> Diagnos
     A run that a signal ended after `job_failed_at`, in seconds since the epoch, was ended by clean-up: the job may have
     failed because of its deadline.
     """
-    known = list(runs)
+    known = [_with_short_lines(run) for run in runs]
     # An init container that failed before its rank's program ran was run again: a restart of the group ended it.
     started = {run.rank for run in known if not run.init}
     suspects = [suspect for run in known if not (run.init and run.rank in started) for suspect in suspects_of(run)]
@@ -78,6 +78,12 @@ def diagnose(runs: Iterable[Run], *, job_failed_at: float = math.inf) -> Diagnos
     if all(one.was_stopped for one in incident):
         return None
     return _waited_for(incident, suspects, ranks)
+
+
+def _with_short_lines(run: Run) -> Run:
+    if all(len(line.text) <= MAX_LINE for line in run.lines):
+        return run
+    return replace(run, lines=tuple(line._replace(text=line.text[:MAX_LINE]) for line in run.lines))
 
 
 _INCIDENT_SECONDS = 30.0

@@ -105,3 +105,9 @@ def test_lines_do_not_depend_on_how_the_stream_is_cut(chunks: list[bytes]) -> No
     assert all(line and b"\n" not in line for line in rest)
     assert b"".join(lines + rest) == b"".join(chunks)
     assert splitter.end() == []
+
+
+def test_a_line_without_an_end_is_cut() -> None:
+    splitter = LineSplitter(max_bytes=10)
+    found = [line for chunk in (b"12345", b"67890abc", b"def", b"g\nnext\nopen") for line in splitter.feed(chunk)]
+    assert (found, splitter.end()) == ([b"1234567890\n", b"next\n"], [b"open"])

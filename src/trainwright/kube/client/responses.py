@@ -22,6 +22,9 @@ from trainwright.objects import Object
 from trainwright.objects.decimals import parse_decimal
 from trainwright.objects.resources import Resource
 
+_MAX_LINE_BYTES = 32 * 1024 * 1024
+"""Longer than any object that a server sends in a watch."""
+
 T = TypeVar("T")
 
 
@@ -205,25 +208,35 @@ def read_watch_event(line: bytes) -> WatchEvent:
 
 
 class LineSplitter:
-    """Splits a stream of chunks into lines of any length in linear time."""
+    """Splits a stream of chunks into lines in linear time. Of a line that is too long only the beginning is kept: a
+    program can print for ever without ending its line."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, max_bytes: int = _MAX_LINE_BYTES) -> None:
         self._rest: list[bytes] = []
+        self._size = 0
+        self._max_bytes = max_bytes
 
     def feed(self, chunk: bytes) -> list[bytes]:
         """The lines that this chunk completes, each with its newline."""
         *whole, rest = chunk.split(b"\n")
         if not whole:
-            self._rest.append(chunk)
+            self._keep(chunk)
             return []
-        whole[0] = b"".join([*self._rest, whole[0]])
-        self._rest = [rest] if rest else []
+        self._keep(whole[0])
+        whole[0] = b"".join(self._rest)
+        self._rest, self._size = [], 0
+        self._keep(rest)
         return [line + b"\n" for line in whole]
 
     def end(self) -> list[bytes]:
         """The rest when the stream has ended: at most one line, without a newline."""
-        rest, self._rest = b"".join(self._rest), []
+        rest, self._rest, self._size = b"".join(self._rest), [], 0
         return [rest] if rest else []
+
+    def _keep(self, part: bytes) -> None:
+        if kept := part[: self._max_bytes - self._size]:
+            self._rest.append(kept)
+            self._size += len(kept)
 
 
 def _not_kubernetes(body: bytes) -> ApiError:

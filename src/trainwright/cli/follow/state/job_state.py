@@ -18,7 +18,7 @@ from trainwright.cli.follow.state.rank_output import RankOutput, Silence, find_s
 from trainwright.cli.jobs.summary import finished_state
 from trainwright.cli.recorded_runs import diagnosable_run
 from trainwright.cluster.embedded import ContainerRun, PodRecord, PrivateFile, processes_of
-from trainwright.insight.diagnosis import Diagnosis, Line, diagnose
+from trainwright.insight.diagnosis import MAX_LINE, Diagnosis, Line, diagnose
 from trainwright.insight.diagnosis import Run as DiagnosedRun
 from trainwright.insight.pod_runs import job_failed_at
 from trainwright.insight.progress import Progress, advance, planned_epochs, read_line
@@ -143,7 +143,7 @@ class JobState:
             lines = self._lines[key] = deque(maxlen=_KEPT_LINES)
             if len(self._lines) > _KEPT_RUNS:
                 self._lines.pop(next(iter(self._lines)))
-        lines.append(Line(line, at))
+        lines.append(Line(line[:MAX_LINE], at))
         self._read_progress(run, line, at)
 
     def set_live(self, run: Run, text: str, at: float) -> None:
