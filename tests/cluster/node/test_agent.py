@@ -55,6 +55,19 @@ async def test_a_pod_runs_and_its_status_shows_it(node: Node) -> None:
     assert await node.log(pod) == "hello\np\n"
 
 
+async def test_a_pod_whose_variables_grow_without_end_waits_and_the_node_goes_on(node: Node) -> None:
+    env = [{"name": "E_0", "value": "0123456789abcdef"}]
+    env += [{"name": f"E_{i}", "value": f"$(E_{i - 1})$(E_{i - 1})"} for i in range(1, 40)]
+    await node.create("grows", container("true") | {"env": env})
+    await node.create("p", container("true"))
+
+    await node.until_phase("p", "Succeeded")
+    waiting = await node.until_waiting("grows")
+
+    assert waiting["reason"] == "CreateContainerConfigError"
+    assert 'env "E_13" has 131,072 bytes, and Linux allows 131,071' in waiting["message"]
+
+
 async def test_a_failure_has_its_exit_code(node: Node) -> None:
     await node.create("p", container("exit 3"))
     pod = await node.until_phase("p", "Failed")

@@ -256,7 +256,7 @@ async def check_credential(server: str, credential: Credential, settings: Regist
         RegistryClient(endpoint, credential, settings) as client,
         client.request("GET", "/v2/", scope="") as response,
     ):
-        await client.connected(response.read())
+        await client.connected(response.content.read(_LARGEST_ERROR))
 
 
 def _retry_after(response: aiohttp.ClientResponse) -> float:
