@@ -1,6 +1,8 @@
 """Which directories a command believes: nothing on the way to them can be changed by another user."""
 
+import grp
 import os
+import pwd
 import stat
 from collections.abc import Callable
 from pathlib import Path
@@ -8,7 +10,12 @@ from pathlib import Path
 import pytest
 
 from trainwright.cluster.datadir import DataDir, DataDirError
-from trainwright.cluster.owned_paths import UntrustedPathError, check_directory, open_private_directory
+from trainwright.cluster.owned_paths import (
+    UntrustedPathError,
+    check_directory,
+    is_open_to_others,
+    open_private_directory,
+)
 
 ALICE, MALLORY = 41_234, 46_666
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to other users")
@@ -174,3 +181,19 @@ def test_links_in_a_circle_are_an_error(tmp_path: Path) -> None:
     (tmp_path / "b").symlink_to(tmp_path / "a")
     with pytest.raises(DataDirError, match="cannot use data directory"):
         DataDir(tmp_path / "a").create()
+
+
+@pytest.mark.parametrize(
+    ("name", "members", "is_trusted"),
+    [("alice", [], True), ("alice", ["alice"], True), ("alice", ["alice", "mallory"], False), ("staff", [], False)],
+)
+def test_a_group_of_the_user_alone_may_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, members: list[str], is_trusted: bool
+) -> None:
+    """Many systems give every user a group, and with it the umask 002."""
+    group = tmp_path.stat().st_gid or 4_242
+    user = pwd.struct_passwd(("alice", "x", os.geteuid(), group, "", "/", "/bin/sh"))
+    monkeypatch.setattr(pwd, "getpwuid", lambda _: user)
+    monkeypatch.setattr(grp, "getgrgid", lambda _: grp.struct_group((name, "x", group, members)))
+    found = os.stat_result((stat.S_IFDIR | 0o775, 1, 1, 2, os.geteuid(), group, 0, 0, 0, 0))
+    assert is_open_to_others(found) is not is_trusted

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.cluster.runtime_configs import OVERLAY, container, main, pod, run, waiting_reasons
+from tests.support.cluster.runtime_configs import OVERLAY, PLAIN, container, main, pod, run, waiting_reasons
 from trainwright.cluster.node.pods.config.environment import expand
 from trainwright.cluster.node.pods.config.program_size import MAX_PROGRAM_BYTES, MAX_STRING_BYTES
 from trainwright.cluster.node.referenced_objects import PodConfigError
@@ -133,6 +133,13 @@ def test_references_without_an_end_take_linear_time() -> None:
 def test_many_variables_take_linear_time() -> None:
     env = [{"name": f"V{i}", "value": "$(V0)"} for i in range(20_000)]
     assert len(run(pod(container(env=env))).pod_json["containers"][0]["env"]) > 20_000
+
+
+def test_many_paths_and_variables_at_sandbox_plain_take_little_time() -> None:
+    env = [{"name": f"V{i}", "value": "x"} for i in range(2000)]
+    mounts = [{"name": "v", "mountPath": f"/m{i}"} for i in range(2000)]
+    subject = pod(container(env=env, volumeMounts=mounts), volumes=[{"name": "v", "emptyDir": {}}])
+    assert main(subject, PLAIN)["env"]["V1999"] == "x"
 
 
 def test_an_expansion_that_is_too_long_names_its_place() -> None:
