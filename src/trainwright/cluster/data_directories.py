@@ -12,6 +12,7 @@ from functools import cache
 from pathlib import Path
 
 from trainwright.cluster.datadir import DataDir, write_atomically
+from trainwright.cluster.owned_paths import UntrustedPathError, open_private_directory
 
 _NOTES = "trainwright.clusters"
 _DATA_HOME = ".local/share"
@@ -19,9 +20,15 @@ _CREDENTIALS = ".kube"
 
 
 def register(data: DataDir) -> None:
-    """Other clusters hide the directory from the pods that they start from now on. Forgets those that are gone."""
+    """Other clusters hide the directory from the pods that they start from now on. Forgets those that are gone.
+
+    In a home of another user, as with `sudo`, there is no place for the note, and no other cluster of this user.
+    """
     notes = _notes()
-    notes.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        os.close(open_private_directory(notes))
+    except (UntrustedPathError, OSError):
+        return
     for note, path in _read(notes):
         if not path.is_dir():
             note.unlink(missing_ok=True)

@@ -67,7 +67,7 @@ async def test_a_read_only_root_leaves_volumes_writable(node: NodeNamespace) -> 
         ({}, 0, 21),  # CHOWN, and not SYS_ADMIN
         ({"drop": ["ALL"]}, None, 0),
         ({"drop": ["ALL"], "add": ["NET_BIND_SERVICE"]}, 10, 0),
-        ({"add": ["SYS_PTRACE"]}, 19, 21),
+        ({"add": ["IPC_LOCK"]}, 14, 21),
         ({"drop": ["CHOWN"]}, 5, 0),
     ],
 )
