@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.support.kubernetes.controlplane import ControlPlane, binaries, running_control_plane
+from tests.support.kubernetes.controlplane import AUDIT_ONE_USER, AUDITED, ControlPlane, binaries, running_control_plane
 from tests.support.thoroughness import without_thorough
 from trainwright.api.crd import render_crd
 from trainwright.api.kinds import KINDS
@@ -49,7 +49,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     """One real kube-apiserver for the whole run. If it cannot start, the tests fail instead of being skipped."""
     definitions = [render_crd(kind) for kind in KINDS.values()]
-    with running_control_plane(tmp_path_factory.mktemp("control-plane"), definitions=definitions) as plane:
+    directory = tmp_path_factory.mktemp("control-plane")
+    with running_control_plane(directory, definitions=definitions, users=[AUDITED], audit=AUDIT_ONE_USER) as plane:
         yield plane
 
 

@@ -16,7 +16,7 @@ from tests.support.chaos.operator_process import OperatorProcess
 from tests.support.chaos.pod_invariants import PodInvariants, checking_invariants
 from tests.support.chaos.scripted_jobs import ScriptedKubelet, scripted_jobs
 from tests.support.kubernetes.audit_log import Write, writes
-from tests.support.kubernetes.controlplane import ControlPlane, running_control_plane
+from tests.support.kubernetes.controlplane import AUDIT_WRITES, ControlPlane, running_control_plane
 from tests.support.thoroughness import THOROUGH
 from tests.support.waiting import eventually
 from trainwright.api.crd import render_crd
@@ -47,7 +47,7 @@ def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlP
     """With an audit log of all writes, and a user of its own for each operator."""
     definitions = [render_crd(kind) for kind in KINDS.values()]
     directory = tmp_path_factory.mktemp("audited")
-    with running_control_plane(directory, definitions=definitions, users=CANDIDATES, audit=True) as plane:
+    with running_control_plane(directory, definitions=definitions, users=CANDIDATES, audit=AUDIT_WRITES) as plane:
         yield plane
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import aiohttp
+from yarl import URL
 
 from trainwright.kube.client.kubeconfig import ClusterConfig
 
@@ -57,11 +58,14 @@ class RawApi:
         content_type: str = "application/json",
         accept: str = "application/json",
         headers: Mapping[str, str] | None = None,
+        escaped: bool = False,
     ) -> Reply:
+        """An `escaped` path is sent as it is; others are cleaned and escaped."""
+        url = URL(self._server + path, encoded=escaped)
         text = body if isinstance(body, (bytes, type(None))) else json.dumps(body).encode()
         data = None if text is None else io.BytesIO(text)
         sent = {"Accept": accept} | ({"Content-Type": content_type} if data is not None else {}) | dict(headers or {})
-        async with self._session.request(method, self._server + path, data=data, headers=sent) as response:
+        async with self._session.request(method, url, data=data, headers=sent) as response:
             answer = await response.text()
             try:
                 decoded = json.loads(answer)

@@ -44,6 +44,10 @@ _CONTROLLERS = (
     "ttl-after-finished-controller",
     "resourcequota-controller",
 )
+AUDITED = "audited"
+"""The user of the shared control plane whose requests, reads too, are in its audit log."""
+AUDIT_WRITES: Sequence[Object] = ({"level": "None", "verbs": ["get", "list", "watch"]}, {"level": "Metadata"})
+AUDIT_ONE_USER: Sequence[Object] = ({"level": "Metadata", "users": [AUDITED]}, {"level": "None"})
 # The limit of 20 requests a second would let a test wait for what others left behind: hundreds of objects to delete.
 CONTROLLER_MANAGER_FLAGS = ("--secure-port=0", "--leader-elect=false", "--kube-api-qps=1000", "--kube-api-burst=1000")
 
@@ -60,7 +64,7 @@ class ControlPlane:
     users: Mapping[str, Path]
     """By name: the kubeconfig of each further user."""
     audit_log: Path
-    """The audit log of all writes, if it was enabled."""
+    """The audit log, if there are rules for it."""
 
 
 class Daemon:
@@ -138,12 +142,13 @@ def newest_build(name: str, advice: str) -> Path:
 
 @contextmanager
 def running_control_plane(
-    directory: Path, *, definitions: Sequence[Object] = (), users: Sequence[str] = (), audit: bool = False
+    directory: Path, *, definitions: Sequence[Object] = (), users: Sequence[str] = (), audit: Sequence[Object] = ()
 ) -> Iterator[ControlPlane]:
     """Starts the control plane in `directory`, waits until it is ready, and ends it afterwards.
 
     `definitions` are CustomResourceDefinitions to begin with: the garbage collector finds kinds that are added later
-    only after up to 30 seconds. `users` are cluster administrators with names of their own in the `audit` log.
+    only after up to 30 seconds. `users` are cluster administrators with names of their own in the audit log, which has
+    the rules `audit`.
     """
     assets = binaries()
     tokens = {user: secrets.token_hex(16) for user in (_ADMIN, *users)}
@@ -158,7 +163,7 @@ def running_control_plane(
         apiserver = Daemon(
             assets / "kube-apiserver",
             *_apiserver_flags(directory, client_port, api_port),
-            *(_audit_flags(directory, audit_log) if audit else ()),
+            *(_audit_flags(directory, audit_log, audit) if audit else ()),
             log=directory / "apiserver.log",
         )
         daemons.append(apiserver)
@@ -229,9 +234,13 @@ def _apiserver_flags(directory: Path, etcd_port: int, port: int) -> list[str]:
     ]
 
 
-def _audit_flags(directory: Path, log: Path) -> list[str]:
-    rules = [{"level": "None", "verbs": ["get", "list", "watch"]}, {"level": "Metadata"}]
-    policy = {"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "omitStages": ["RequestReceived"], "rules": rules}
+def _audit_flags(directory: Path, log: Path, rules: Sequence[Object]) -> list[str]:
+    policy = {
+        "apiVersion": "audit.k8s.io/v1",
+        "kind": "Policy",
+        "omitStages": ["RequestReceived", "ResponseStarted"],
+        "rules": [*rules],
+    }
     (directory / "audit-policy.json").write_text(json.dumps(policy))
     return [f"--audit-policy-file={directory / 'audit-policy.json'}", f"--audit-log-path={log}"]
 
