@@ -12,7 +12,7 @@ import pytest
 from tests.support.cluster.embedded_apiserver import TOKEN, RecordedLogs
 from trainwright.cluster.apiserver.access.access_control import AccessControl
 from trainwright.cluster.apiserver.http import watch as watch_module
-from trainwright.cluster.apiserver.http.requests import ApiRequest, RequestInfo, read_selectors
+from trainwright.cluster.apiserver.http.requests import ApiRequest, ResourceInfo, read_selectors
 from trainwright.cluster.apiserver.http.responses import Representation, StreamingResponse
 from trainwright.cluster.apiserver.http.routes import Routes
 from trainwright.cluster.apiserver.http.watch import Watch, WatchOptions
@@ -129,7 +129,7 @@ async def test_every_watcher_gets_the_same_bytes() -> None:
 async def test_watch_is_released_if_its_client_disconnects_before_the_first_line() -> None:
     store, now = ObjectStore(None), datetime(2026, 1, 1, tzinfo=UTC)
     routes = Routes(store, RecordedLogs(), lambda: now, AccessControl(store, TOKEN))
-    stream = routes.handle_get(ApiRequest(RequestInfo(KIND), "GET", {"watch": "true"}, now))
+    stream = routes.handle_get(ApiRequest(ResourceInfo(KIND), "watch", now))
     assert isinstance(stream, StreamingResponse)
     before = watches_of(store)
     await stream.close()

@@ -13,7 +13,7 @@ AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryLi
 
 _CUSTOM_VERBS = ["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"]
 _VERBS = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
-_SUBRESOURCE_VERBS = {
+SUBRESOURCE_VERBS = {
     "status": ["get", "patch", "update"],
     "approval": ["get", "patch", "update"],
     "scale": ["get", "patch", "update"],
@@ -26,7 +26,7 @@ _SUBRESOURCE_VERBS = {
     "portforward": ["create", "get"],
     "token": ["create"],
 }
-_SUBRESOURCE_KINDS = {
+SUBRESOURCE_KINDS = {
     "scale": ("autoscaling", "v1", "Scale"),
     "binding": ("", "v1", "Binding"),
     "eviction": ("policy", "v1", "Eviction"),
@@ -151,7 +151,7 @@ def _aggregated_resource(kind: ResourceType) -> Object:
             {
                 "subresource": name,
                 "responseKind": _response_kind(kind, name),
-                "verbs": _SUBRESOURCE_VERBS[name],
+                "verbs": SUBRESOURCE_VERBS[name],
             }
             for name in sorted(kind.subresources)
         ]
@@ -165,7 +165,7 @@ def _short_names_and_categories(kind: ResourceType) -> Object:
 
 def _response_kind(kind: ResourceType, subresource: str) -> Object:
     own = (kind.resource.group, kind.resource.version, kind.resource.kind)
-    group, version, name = _SUBRESOURCE_KINDS.get(subresource, own)
+    group, version, name = SUBRESOURCE_KINDS.get(subresource, own)
     return {"group": group, "version": version, "kind": name}
 
 
@@ -188,9 +188,9 @@ def _api_resources(kind: ResourceType) -> list[Object]:
             "singularName": "",
             "namespaced": resource.namespaced,
         }
-        if name in _SUBRESOURCE_KINDS and shown["group"]:
+        if name in SUBRESOURCE_KINDS and shown["group"]:
             below |= {"group": shown["group"], "version": shown["version"]}
-        entries.append(below | {"kind": shown["kind"], "verbs": _SUBRESOURCE_VERBS[name]})
+        entries.append(below | {"kind": shown["kind"], "verbs": SUBRESOURCE_VERBS[name]})
     return entries
 
 

@@ -5,12 +5,14 @@ import secrets
 import uuid
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 from trainwright.cluster.apiserver import errors
 from trainwright.cluster.apiserver.access.access_control import AccessControl
 from trainwright.cluster.apiserver.access.attributes import Attributes
 from trainwright.cluster.apiserver.access.certificate_signer import check_subject, set_requestor
 from trainwright.cluster.apiserver.access.escalation import check_escalation
+from trainwright.cluster.apiserver.access.request_info import read_flag
 from trainwright.cluster.apiserver.admission.machine_annotations import check_machine_annotations
 from trainwright.cluster.apiserver.admission.service_account import admit_pod, wait_for_default_account
 from trainwright.cluster.apiserver.admission.webhook_admission import WebhookAdmission
@@ -28,11 +30,13 @@ from trainwright.cluster.apiserver.http.object_writer import ObjectWriter, exist
 from trainwright.cluster.apiserver.http.request_objects import (
     check_name,
     check_namespace,
+    check_options,
+    check_options_name,
     decode,
     read_body,
     read_options,
 )
-from trainwright.cluster.apiserver.http.requests import ApiRequest, RequestInfo, read_delete_options, read_selectors
+from trainwright.cluster.apiserver.http.requests import ApiRequest, ResourceInfo, read_delete_options, read_selectors
 from trainwright.cluster.apiserver.http.responses import (
     Response,
     encode,
@@ -119,19 +123,17 @@ class ResourceHandlers:
         else:
             body = read_body(request)
         decoded = decode(request, body).obj
-        if request.method == "POST" and (found := conversion.validate_new(decoded)):
+        if request.verb == "create" and (found := conversion.validate_new(decoded)):
             raise errors.invalid(kind.resource, decoded["metadata"].get("name", ""), found)
         stored = next(one for one in self._registry.types() if one.key == kind.key and one.conversion is None)
         converted = encode(conversion.to_storage(decoded) | {"apiVersion": stored.resource.api_version})
         inner = replace(request, info=replace(info, kind=stored), body=converted, content_type=JSON, accept=JSON)
-        response = await (self.create(inner) if request.method == "POST" else self.update(inner))
+        response = await (self.create(inner) if request.verb == "create" else self.update(inner))
         return replace(response, body=encode(in_version(kind, decode_json(response.body, "Event"))))
 
     async def create(self, request: ApiRequest) -> Response:
         """POST to a collection."""
         info = request.info
-        if info.kind.resource.namespaced and info.namespace is None:
-            raise errors.method_not_allowed()
         body = read_body(request)
         check_namespace(request, body.value)
         decoded = decode(request, body)
@@ -170,9 +172,10 @@ class ResourceHandlers:
     async def update(self, request: ApiRequest) -> Response:
         """PUT of an object, its status, its scale, or a namespace's finalizers."""
         info = request.info
-        body = read_body(request)
         if info.subresource == "scale" and info.kind.scale:
-            return await self._update_scale(request, lambda _scale: body.value)
+            sent = read_options(request)
+            return await self._update_scale(request, lambda _scale: sent)
+        body = read_body(request)
         check_name(request, body.value)
         check_namespace(request, body.value)
         decoded = decode(request, body)
@@ -184,11 +187,12 @@ class ResourceHandlers:
         info, kind = request.info, request.info.kind
         patch = decode_json(request.body, "patch")
         if info.subresource == "scale" and kind.scale:
-            return await self._update_scale(request, lambda scale: patched_object(kind, scale, patch, media))
+            return await self._update_scale(request, lambda scale: _patched_scale(request, scale, patch, media))
 
         def change(old: Object) -> DecodedObject:
             changed = patched_object(kind, in_version(kind, old), patch, media)
             check_name(request, changed)
+            check_namespace(request, changed)
             return decode(request, Body(changed), patched=True)
 
         return _object_response(request, 200, await self._update(request, change, patch=True))
@@ -202,13 +206,10 @@ class ResourceHandlers:
         applied = decode_yaml(request.body, kind.resource.kind)
         if not isinstance(applied, dict):
             raise errors.bad_request("the body of an apply must be an object")
-        if not value_at(applied, "metadata", "name"):
-            why = "was undeterminable: name must be provided"
-            raise errors.bad_request(f"the name of the object ({info.name} based on URL) {why}")
         check_name(request, applied)
         check_namespace(request, applied)
         manager = replace(request.field_manager, operation="Apply")
-        force = request.query.get("force", "") == "true"
+        force = read_flag(request.query, "force")
         created = False
         await self._wait_for_account(info)
 
@@ -262,11 +263,12 @@ class ResourceHandlers:
     async def bind(self, request: ApiRequest) -> Response:
         """POST pods/NAME/binding: assigns the pod to a node, once."""
         info = request.info
-        body = read_options(request, "Binding")
+        body = read_options(request)
         node = nested_object(body, "target", kind="Binding").get("name")
         metadata = nested_object(body, "metadata", kind="Binding")
         if not node:
             raise errors.bad_request("Binding: target.name: Required value: the node that the pod shall run on")
+        check_options_name(request, body)
 
         def try_update(current: Stored | None) -> Object:
             pod = existing(info, current).obj
@@ -294,7 +296,7 @@ class ResourceHandlers:
         info, kind = request.info, request.info.kind
         stored = existing(info, self._store.get(kind.key, info.scope, info.name))
         self._check_approver(request, stored.obj["spec"]["signerName"])
-        if request.method == "PATCH":
+        if request.verb == "patch":
             media = patch_media_type(request.content_type, kind)
             body = Body(patched_object(kind, stored.obj, decode_json(request.body, "patch"), media))
         else:
@@ -330,8 +332,9 @@ class ResourceHandlers:
 
     async def evict(self, request: ApiRequest) -> Response:
         """POST pods/NAME/eviction: a delete with the options of the Eviction."""
-        body = read_options(request, "Eviction")
+        body = read_options(request)
         options = nested_object(body, "deleteOptions", kind="Eviction")
+        check_options_name(request, body)
         await self._deleter.delete(request.info, read_delete_options(options, request.query), request)
         return status_response(201, {})
 
@@ -342,7 +345,9 @@ class ResourceHandlers:
 
         def apply_scale(old: Object) -> DecodedObject:
             current = in_version(kind, old)
-            return decode_object(kind, with_scale(paths, current, change(scale_of(paths, current)), custom=kind.custom))
+            scale = change(scale_of(paths, current))
+            check_name(request, scale)
+            return decode_object(kind, with_scale(paths, current, scale, custom=kind.custom))
 
         stored = await self._update(request, apply_scale, patch=True)
         return Response(200, encode(scale_of(paths, stored.obj)))
@@ -376,11 +381,11 @@ class ResourceHandlers:
         request.warnings.extend(admit_update(self._store, info.kind, info.scope, new, old, info.subresource))
         return new
 
-    async def _wait_for_account(self, info: RequestInfo) -> None:
+    async def _wait_for_account(self, info: ResourceInfo) -> None:
         if info.kind.resource == PODS and self._admits_accounts:
             await wait_for_default_account(self._store, info.scope)
 
-    def _complete(self, info: RequestInfo, obj: Object) -> None:
+    def _complete(self, info: ResourceInfo, obj: Object) -> None:
         """Adds to a new object what its service account decides. The client's managed fields do not include it."""
         if info.kind.resource == SECRETS:
             self._access.tokens.fill_secret(obj, self._access.authority)
@@ -392,6 +397,12 @@ class ResourceHandlers:
         resource = request.info.kind.resource
         if resource.group == ROLES.group:
             check_escalation(self._access.authorizer, request.user, resource, request.attributes(""), new, old)
+
+
+def _patched_scale(request: ApiRequest, scale: Object, patch: Any, media: str) -> Object:
+    patched = patched_object(request.info.kind, scale, patch, media)
+    check_options(request, patched)
+    return patched
 
 
 def _new_object(request: ApiRequest, decoded: DecodedObject, manager: FieldManager) -> Object:

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from trainwright.cluster.apiserver import errors
 from trainwright.cluster.apiserver.http.object_writer import ObjectWriter, existing, with_cleanup_finalizer
-from trainwright.cluster.apiserver.http.requests import ApiRequest, RequestInfo
+from trainwright.cluster.apiserver.http.requests import ApiRequest, ResourceInfo
 from trainwright.cluster.apiserver.resources.registry import Registry
 from trainwright.cluster.apiserver.resources.resource_type import ResourceType
 from trainwright.cluster.apiserver.storage.store import ObjectStore, Removed, Stored
@@ -21,12 +21,12 @@ class ObjectDeleter:
         self._registry = registry
         self._writer = writer
 
-    async def delete(self, info: RequestInfo, options: DeleteOptions, request: ApiRequest) -> tuple[Stored, bool]:
+    async def delete(self, info: ResourceInfo, options: DeleteOptions, request: ApiRequest) -> tuple[Stored, bool]:
         """The object after the delete, and whether it was removed."""
         kind = info.kind
         removed = False
         dry_run = options.dry_run or request.dry_run
-        await self._writer.admit_delete(replace(request, info=info, method="DELETE"), dry_run=dry_run)
+        await self._writer.admit_delete(replace(request, info=info, verb="delete"), dry_run=dry_run)
 
         def try_update(current: Stored | None) -> Object | Removed:
             nonlocal removed
@@ -55,7 +55,7 @@ class ObjectDeleter:
         """An object that is gone meanwhile is no error."""
         for stored in objects:
             try:
-                await self.delete(RequestInfo(kind, stored.key[0] or None, stored.key[1]), options, request)
+                await self.delete(ResourceInfo(kind, stored.key[0] or None, stored.key[1]), options, request)
             except errors.StatusError as error:
                 if error.code != 404:
                     raise

@@ -8,7 +8,7 @@ from trainwright.cluster.apiserver import errors
 from trainwright.cluster.apiserver.admission.webhook_admission import WebhookAdmission
 from trainwright.cluster.apiserver.admission.webhooks import CREATE, DELETE, UPDATE, AdmissionRequest, Operation
 from trainwright.cluster.apiserver.http.request_objects import name_mismatch
-from trainwright.cluster.apiserver.http.requests import ApiRequest, RequestInfo
+from trainwright.cluster.apiserver.http.requests import ApiRequest, ResourceInfo
 from trainwright.cluster.apiserver.http.responses import encode, in_version
 from trainwright.cluster.apiserver.resources.crds import CLEANUP_FINALIZER
 from trainwright.cluster.apiserver.resources.registry import Registry
@@ -46,7 +46,7 @@ class ObjectWriter:
         await self._services.complete_stored()
 
     async def write(
-        self, request: ApiRequest, info: RequestInfo, try_update: TryUpdate, *, dry_run: bool | None = None
+        self, request: ApiRequest, info: ResourceInfo, try_update: TryUpdate, *, dry_run: bool | None = None
     ) -> Stored:
         """Stores the result of `try_update`, except in a dry run."""
         kind = info.kind
@@ -135,7 +135,7 @@ class ObjectWriter:
         """Removes a deleted CRD after its last custom resource."""
         if self._store.count(kind.key):
             return
-        info = RequestInfo(self._registry.of(CUSTOM_RESOURCE_DEFINITIONS), None, kind.key)
+        info = ResourceInfo(self._registry.of(CUSTOM_RESOURCE_DEFINITIONS), None, kind.key)
         stored = self._store.get(info.kind.key, "", kind.key)
         if stored is None or "deletionTimestamp" not in stored.obj["metadata"]:
             return
@@ -146,7 +146,7 @@ class ObjectWriter:
         await self.write(request, info, try_update, dry_run=False)
 
 
-def existing(info: RequestInfo, stored: Stored | None) -> Stored:
+def existing(info: ResourceInfo, stored: Stored | None) -> Stored:
     if stored is None:
         raise errors.not_found(info.kind.resource, info.name)
     return stored
@@ -187,7 +187,7 @@ def _operation(request: ApiRequest, verb: str, *, dry_run: bool | None = None) -
     }
     dry = request.dry_run if dry_run is None else dry_run
     kinds = {CREATE: "CreateOptions", DELETE: "DeleteOptions"}
-    kind = "PatchOptions" if request.method == "PATCH" else kinds.get(verb, "UpdateOptions")
+    kind = "PatchOptions" if request.verb == "patch" else kinds.get(verb, "UpdateOptions")
     shown: Object = {"kind": kind, "apiVersion": "meta.k8s.io/v1"}
     shown |= {key: value for key, value in options.items() if value}
     is_namespace = info.kind.resource == NAMESPACES

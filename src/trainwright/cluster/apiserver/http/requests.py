@@ -1,16 +1,19 @@
-"""API requests as values: the resource or object of a path, the options in query and body."""
+"""API requests as values: the resource that a RequestInfo means, the options in query and body."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
 import msgspec
+from multidict import MultiDict, MultiMapping
 
 from trainwright.cluster.apiserver import errors
 from trainwright.cluster.apiserver.access.attributes import Attributes
+from trainwright.cluster.apiserver.access.request_info import RequestInfo
 from trainwright.cluster.apiserver.access.users import ADMIN, UserInfo
+from trainwright.cluster.apiserver.http.discovery import SUBRESOURCE_VERBS
 from trainwright.cluster.apiserver.http.responses import Representation, negotiate
 from trainwright.cluster.apiserver.resources.registry import Registry
 from trainwright.cluster.apiserver.resources.resource_type import ResourceType
@@ -19,18 +22,24 @@ from trainwright.cluster.apiserver.writes.deletion import DeleteOptions
 from trainwright.cluster.apiserver.writes.managed_fields import FieldManager
 from trainwright.objects import Object, field_errors
 from trainwright.objects.field_errors import FieldError
+from trainwright.objects.names import path_segment_problem
 from trainwright.objects.paths import value_at
 from trainwright.objects.selectors import LabelSelector, SelectorError, parse_field_selector, parse_label_selector
 
 _MAX_DIGITS = 18
 """The most decimal digits that always fit into a 64-bit integer."""
 
-_NAMESPACE_SUBRESOURCES = {"status", "finalize"}
+_OBJECT_VERBS = {"get", "update", "patch", "delete", "watch"}
+_COLLECTION_VERBS = {"list", "watch", "create", "deletecollection"}
+_OF_MANY = {"list", "watch"}
+"""Verbs that can mean the objects of all namespaces."""
+_OF_ONE = {"list": "get", "watch": "get", "deletecollection": "delete"}
+"""The verbs that RequestInfo has for an empty name, with those of a name."""
 
 
 @dataclass(frozen=True, slots=True)
-class RequestInfo:
-    """The object that a path names; a collection if `name` is empty, of all namespaces if `namespace` is None."""
+class ResourceInfo:
+    """The object of a request; a collection if `name` is empty, of all namespaces if `namespace` is None."""
 
     kind: ResourceType
     namespace: str | None = None
@@ -43,28 +52,38 @@ class RequestInfo:
         return self.namespace or ""
 
 
-def parse_path(path: str, registry: Registry) -> RequestInfo | None:
-    """The meaning of `/api/v1/…` or `/apis/GROUP/VERSION/…`; None if no resource is served there."""
-    segments = [segment for segment in path.split("/") if segment]
-    match segments:
-        case ["api", version, *rest]:
-            group = ""
-        case ["apis", group, version, *rest]:
-            pass
-        case _:
-            return None
-    namespace = None
-    if len(rest) >= 3 and rest[0] == "namespaces" and not (len(rest) == 3 and rest[2] in _NAMESPACE_SUBRESOURCES):
-        namespace, rest = rest[1], rest[2:]
-    kind = registry.find(group, version, rest[0]) if rest else None
-    if kind is None or len(rest) > 3 or (namespace is not None and not kind.resource.namespaced):
+def find_resource(info: RequestInfo, registry: Registry) -> ResourceInfo | None:
+    """The stored object or collection that a request is for; None if nothing is served at its path."""
+    kind = registry.find(info.group, info.version, info.resource) if info.is_resource_request else None
+    if kind is None or len(info.rest) > 3 or info.prefix != ("apis" if info.group else "api"):
         return None
-    name, subresource = (*rest[1:], "", "")[:2]
-    if subresource and subresource not in kind.subresources:
+    namespaced, name = kind.resource.namespaced, info.name_in_path
+    if info.in_namespace != namespaced and (info.in_namespace or len(info.rest) > 1):
         return None
-    if kind.resource.namespaced and name and namespace is None:
+    if info.subresource and (info.subresource not in kind.subresources or info.verb_in_path):
         return None
-    return RequestInfo(kind, namespace, name, subresource)
+    if info.verb == "proxy" or (kind.custom and namespaced and not info.namespace and info.verb not in _OF_MANY):
+        return None
+    return ResourceInfo(kind, info.namespace or None if namespaced else None, name, info.subresource)
+
+
+def check_verb(info: RequestInfo, resource: ResourceInfo) -> None:
+    """Raises 405 if the verb is not served there, 400 if its namespace or name is empty or malformed."""
+    verb, namespaced = info.verb, resource.kind.resource.namespaced
+    if resource.subresource:
+        served: Container[str] = SUBRESOURCE_VERBS[resource.subresource]
+        verb = verb if resource.name else _OF_ONE.get(verb, verb)
+    else:
+        served = _OBJECT_VERBS if resource.name else _COLLECTION_VERBS
+    of_many = verb in _OF_MANY
+    if verb not in served or (info.method != "GET" and (of_many or verb == "get")):
+        raise errors.method_not_allowed()
+    if namespaced and not of_many and not info.namespace:
+        raise errors.bad_request("Namespace parameter required.") if info.in_namespace else errors.method_not_allowed()
+    if resource.subresource and not resource.name:
+        raise errors.bad_request("name must be provided")
+    if not of_many and (problem := path_segment_problem(resource.name)):
+        raise errors.bad_request(f'Name parameter invalid: "{resource.name}": {problem}')
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,19 +103,16 @@ _NO_UPGRADE = Upgrade()
 class ApiRequest:
     """A request for a resource."""
 
-    info: RequestInfo
-    method: str
-    query: Mapping[str, str]
+    info: ResourceInfo
+    verb: str
+    """That of RequestInfo, for which the authorizer was asked."""
     now: datetime
+    query: MultiMapping[str] = field(default_factory=MultiDict)
     accept: str = "application/json"
     content_type: str = "application/json"
     user_agent: str = ""
     body: bytes = b""
     user: UserInfo = ADMIN
-    command: tuple[str, ...] = ()
-    """Of exec: a query parameter for each argument."""
-    ports: tuple[str, ...] = ()
-    """Of port-forward."""
     upgrade: Upgrade = _NO_UPGRADE
     warnings: list[str] = field(default_factory=list)
     """Filled by the handlers; each becomes a Warning header."""
@@ -112,10 +128,10 @@ class ApiRequest:
 
     @property
     def dry_run(self) -> bool:
-        value = self.query.get("dryRun", "")
-        if value not in {"", "All"}:
-            raise self._invalid_option(field_errors.not_supported("dryRun", [value], ["All"]))
-        return value == "All"
+        values: list[str] = self.query.getall("dryRun", [])
+        if set(values) - {"All"}:
+            raise self._invalid_option(field_errors.not_supported("dryRun", values, ["All"]))
+        return bool(values)
 
     @property
     def field_validation(self) -> str:
@@ -133,8 +149,8 @@ class ApiRequest:
 
     def _invalid_option(self, error: FieldError) -> errors.StatusError:
         """Query parameters are the options of their verb."""
-        kinds = {"POST": "CreateOptions", "PUT": "UpdateOptions", "DELETE": "DeleteOptions"}
-        return errors.invalid_options(kinds.get(self.method, "PatchOptions"), error)
+        kinds = {"create": "CreateOptions", "update": "UpdateOptions", "patch": "PatchOptions"}
+        return errors.invalid_options(kinds.get(self.verb, "DeleteOptions"), error)
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +220,7 @@ class _DeleteOptionsBody(msgspec.Struct, rename="camel"):
     preconditions: _Preconditions | None = None
 
 
-def read_delete_options(body: Any, query: Mapping[str, str]) -> DeleteOptions:
+def read_delete_options(body: Any, query: MultiMapping[str]) -> DeleteOptions:
     """The options of a DELETE: those in its body, then its query parameters."""
     try:
         sent = msgspec.convert(body, _DeleteOptionsBody)
@@ -220,7 +236,8 @@ def read_delete_options(body: Any, query: Mapping[str, str]) -> DeleteOptions:
         supported = ("Foreground", "Background", "Orphan", "nil")
         unsupported = field_errors.not_supported("propagationPolicy", propagation, supported)
         raise errors.invalid_options("DeleteOptions", unsupported)
-    dry_run = sent.dry_run or [word for word in [query.get("dryRun", "")] if word]
+    queried: list[str] = query.getall("dryRun", [])
+    dry_run = sent.dry_run or queried
     if set(dry_run) - {"All"}:
         raise errors.invalid_options("DeleteOptions", field_errors.not_supported("dryRun", dry_run, ["All"]))
     preconditions = sent.preconditions or _Preconditions()
@@ -236,10 +253,6 @@ def _decoder_message(kind: str, error: str) -> str:
 
 
 _GIVEN, _PATH = re.compile(r"got `(\w+)`"), re.compile(r"at `\$([^`]*)`")
-
-
-def read_flag(query: Mapping[str, str], name: str) -> bool:
-    return query.get(name, "").lower() in {"true", "1"}
 
 
 def read_integer(query: Mapping[str, str], name: str) -> int | None:

@@ -1,4 +1,4 @@
-"""Routes requests by path and method: resources, watches, logs, and non-resource paths such as discovery and health."""
+"""Routes requests by their RequestInfo: resources, watches, logs, and other paths such as discovery and health."""
 
 import asyncio
 import contextlib
@@ -14,24 +14,25 @@ from trainwright import __version__
 from trainwright.cluster.apiserver import errors
 from trainwright.cluster.apiserver.access.access_control import AccessControl
 from trainwright.cluster.apiserver.access.bootstrap_policy import default_policy, with_missing_policy
+from trainwright.cluster.apiserver.access.request_info import RequestInfo, read_flag, selected_name
 from trainwright.cluster.apiserver.access.reviews import REVIEWS
 from trainwright.cluster.apiserver.access.service_account_tokens import ISSUER
 from trainwright.cluster.apiserver.access.users import UserInfo
 from trainwright.cluster.apiserver.admission.webhook_admission import WebhookAdmission
 from trainwright.cluster.apiserver.admission.webhook_client import LocalService, WebhookClient
 from trainwright.cluster.apiserver.http import discovery
-from trainwright.cluster.apiserver.http.bodies import decode_body
 from trainwright.cluster.apiserver.http.handlers import ResourceHandlers
 from trainwright.cluster.apiserver.http.monitoring import request_metrics
 from trainwright.cluster.apiserver.http.monitoring.health import health_response
 from trainwright.cluster.apiserver.http.monitoring.request_metrics import RequestMetrics
 from trainwright.cluster.apiserver.http.monitoring.resource_metrics import ResourceMetrics
 from trainwright.cluster.apiserver.http.openapi import OpenApi
+from trainwright.cluster.apiserver.http.request_objects import decode_options, read_options
 from trainwright.cluster.apiserver.http.requests import (
     ApiRequest,
-    RequestInfo,
-    parse_path,
-    read_flag,
+    ResourceInfo,
+    SelectionPredicate,
+    find_resource,
     read_integer,
     read_selectors,
 )
@@ -80,7 +81,6 @@ _VERSION = {
 }
 
 
-_METRICS_PATH = ["apis", POD_METRICS.group, POD_METRICS.version]
 _PATHS = ["/api", "/apis", "/healthz", "/livez", "/metrics", "/openapi/v2", "/openapi/v3", "/readyz", "/version"]
 _SYSTEM_KINDS = (NAMESPACES, CLUSTER_ROLES, CLUSTER_ROLE_BINDINGS)
 _OPENID_CONFIGURATION = {
@@ -130,9 +130,9 @@ class Routes:
             self._registry.install(stored.obj)
         store.subscribe(CUSTOM_RESOURCE_DEFINITIONS.qualified_plural, self._crd_changed)
 
-    def request_info(self, path: str) -> RequestInfo | None:
-        """The resource that a path names; None for non-resource paths."""
-        return parse_path(path, self._registry)
+    def find(self, info: RequestInfo) -> ResourceInfo | None:
+        """The stored resource that a request is for; None if there is none, see `handle_unstored`."""
+        return find_resource(info, self._registry)
 
     async def prepare(self) -> None:
         """What has to be in the store before the first request."""
@@ -149,13 +149,13 @@ class Routes:
     async def _create_system_object(self, obj: Object) -> None:
         [resource] = [one for one in _SYSTEM_KINDS if one.kind == obj["kind"]]
         name = obj["metadata"]["name"]
-        info = RequestInfo(self._registry.of(resource), None, name)
+        info = ResourceInfo(self._registry.of(resource), None, name)
         existing = self._store.get(info.kind.key, "", name)
-        request = ApiRequest(info, "POST", {}, self._clock(), user_agent="trainwright", body=encode(obj))
+        request = ApiRequest(info, "create", self._clock(), user_agent="trainwright", body=encode(obj))
         if existing is None:
             await self._handlers.create(request)
         elif resource != NAMESPACES and (changed := with_missing_policy(existing.obj, obj)):
-            await self._handlers.update(replace(request, method="PUT", body=encode(changed)))
+            await self._handlers.update(replace(request, verb="update", body=encode(changed)))
 
     async def close(self) -> None:
         """Closes connections to webhooks."""
@@ -179,19 +179,18 @@ class Routes:
         now = self._clock()
         for stored in self._store.list(kind.key):
             if _event_time(stored) < now - EVENT_LIFETIME:  # adding to an event of the year 9999 would overflow
-                info = RequestInfo(kind, stored.key[0], stored.key[1])
+                info = ResourceInfo(kind, stored.key[0], stored.key[1])
                 with contextlib.suppress(errors.StatusError):
-                    await self._handlers.delete(ApiRequest(info, "DELETE", {}, now))
+                    await self._handlers.delete(ApiRequest(info, "delete", now))
 
     def handle_get(self, request: ApiRequest) -> Response | StreamingResponse:
+        """Get, list and watch."""
         info = request.info
+        if request.verb == "watch":
+            return self._watch(request)
         if info.subresource == "log":
             return self._log(request)
-        if info.subresource in {"binding", "eviction", "finalize", "token"}:
-            raise errors.method_not_allowed()
-        if not info.name and read_flag(request.query, "watch"):
-            return self._watch(request)
-        response = self._handlers.get(request) if info.name else self._handlers.list(request)
+        response = self._handlers.get(request) if request.verb == "get" else self._handlers.list(request)
         return replace(response, warnings=(info.kind.warning,)) if info.kind.warning else response
 
     async def handle_connect(self, request: ApiRequest) -> UpgradeResponse:
@@ -205,121 +204,118 @@ class Routes:
 
     async def _write(self, request: ApiRequest) -> Response:
         info = request.info
-        if info.kind.conversion is not None and request.method != "DELETE":
-            media = patch_media_type(request.content_type, info.kind) if request.method == "PATCH" else ""
+        if info.kind.conversion is not None and request.verb not in {"delete", "deletecollection"}:
+            media = patch_media_type(request.content_type, info.kind) if request.verb == "patch" else ""
             return await self._handlers.write_view(request, media)
-        match request.method, bool(info.name), info.subresource:
-            case "POST", False, "":
+        match request.verb, info.subresource:
+            case "create", "":
                 return await self._handlers.create(request)
-            case "POST", True, "binding":
+            case "create", "binding":
                 return await self._handlers.bind(request)
-            case "POST", True, "eviction":
+            case "create", "eviction":
                 return await self._handlers.evict(request)
-            case "POST", True, "token":
+            case "create", "token":
                 return self._request_token(request)
-            case "PUT" | "PATCH", True, "approval":
+            case "update" | "patch", "approval":
                 return await self._handlers.approve(request)
-            case "PUT", True, "" | "status" | "scale" | "finalize":
+            case "update", _:
                 return await self._handlers.update(request)
-            case "PATCH", True, "" | "status" | "scale":
+            case "patch", _:
                 media = patch_media_type(request.content_type, info.kind)
                 return await (self._handlers.apply(request) if media == APPLY else self._handlers.patch(request, media))
-            case "DELETE", True, "":
+            case "delete", "":
                 return await self._handlers.delete(request)
-            case "DELETE", False, "":
+            case "deletecollection", "":
                 return await self._handlers.delete_collection(request)
         raise errors.method_not_allowed()
 
-    async def handle_non_resource(
-        self,
-        method: str,
-        path: str,
-        query: MultiMapping[str],
-        accept: str,
-        body: bytes,
-        content_type: str,
-        user: UserInfo,
+    async def handle_unstored(
+        self, info: RequestInfo, query: MultiMapping[str], accept: str, body: bytes, content_type: str, user: UserInfo
     ) -> Response:
         """Discovery, OpenAPI, health, metrics, version, reviews."""
-        segments = [segment for segment in path.split("/") if segment]
-        if method == "POST" and (found := _review_of(segments)):
-            resource, namespace = found
-            sent = decode_body(body, content_type, kind=resource.kind).value
-            if not isinstance(sent, dict):
-                raise errors.bad_request(f"the body must be a {resource.kind} object")
-            answer = self._access.reviewer.review(resource, namespace, sent, user, self._clock())
-            return Response(201, encode(answer))
-        match segments:
-            case ["api", "v1", "namespaces", namespace, "pods", pod, "ephemeralcontainers"]:  # `kubectl debug`
-                text = "ephemeral containers are not supported by the embedded cluster: start a program in a container"
-                raise errors.bad_request(f"{text} of the pod with `kubectl exec -it -n {namespace} {pod} -- sh`")
-        if method not in {"GET", "HEAD"}:
+        if info.url_path.startswith(("//", "/apis//")):
             return _not_found()
-        excluded = query.getall("exclude", [])
-        failed = tuple(self._unhealthy_components())
+        if info.is_resource_request:
+            return await self._handle_computed(info, query, body, content_type, user)
+        response = self._handle_non_resource(info, query, accept)
+        if info.method not in {"GET", "HEAD"} and response.code == 200:
+            raise errors.method_not_allowed()
+        return response
+
+    async def _handle_computed(
+        self, info: RequestInfo, query: MultiMapping[str], body: bytes, content_type: str, user: UserInfo
+    ) -> Response:
+        """Resources of which no objects are stored."""
+        if (info.group, info.resource, info.subresource) == ("", "pods", "ephemeralcontainers"):  # `kubectl debug`
+            text = "ephemeral containers are not supported by the embedded cluster: start a program in a container"
+            raise errors.bad_request(
+                f"{text} of the pod with `kubectl exec -it -n {info.namespace} {info.name_in_path} -- sh`"
+            )
+        resource = self._registry.find_computed(info.group, info.version, info.resource)
+        if resource is None:
+            return self._not_served(info.group, info.version)
+        is_review, name = resource in REVIEWS, info.name_in_path
+        if len(info.rest) > (1 if is_review else 2) or (info.in_namespace and not resource.namespaced):
+            raise errors.not_served()
+        if resource.namespaced and not info.in_namespace and (name or is_review):
+            raise errors.not_served()
+        if info.verb not in self._registry.computed[resource] or (info.method != "GET" and not is_review):
+            raise errors.method_not_allowed()
+        if resource.namespaced and not info.namespace and info.verb != "list":
+            raise errors.bad_request("Namespace parameter required.")
+        if self._resource_metrics is not None and not is_review:
+            return await self._resource_metrics.get(resource, info, query)
+        sent = decode_options(body, content_type, resource, info.namespace)
+        return Response(201, encode(self._access.reviewer.review(resource, info.namespace, sent, user, self._clock())))
+
+    def _handle_non_resource(self, info: RequestInfo, query: MultiMapping[str], accept: str) -> Response:
+        path = info.url_path
+        failed, excluded = tuple(self._unhealthy_components()), query.getall("exclude", [])
         if health := health_response(path, failed, verbose="verbose" in query, excluded=excluded):
             return health
         if path == "/metrics":
             stored = ((kind.key, self._store.count(kind.key)) for kind in self._registry.types())
             return Response(200, self.metrics.text(sorted(set(stored))), request_metrics.CONTENT_TYPE)
-        if segments == ["version"]:
-            return Response(200, encode(_VERSION))
-        if segments and segments[0] == "openapi":
-            return self._openapi_response(segments, accept)
-        if segments[:3] == _METRICS_PATH and len(segments) > 3 and self._resource_metrics is not None:
-            return await self._resource_metrics.get(segments[3:], query)
-        if segments == ["openid", "v1", "jwks"]:
-            return Response(200, encode(self._access.signer.public_keys()), "application/jwk-set+json")
-        if segments == [".well-known", "openid-configuration"]:
-            return Response(200, encode(_OPENID_CONFIGURATION))
-        return self._discovery_response(segments, accept)
-
-    def _openapi_response(self, segments: list[str], accept: str) -> Response:
-        if segments[1:] == ["v2"]:
-            return Response(200, *self._openapi.document_v2(accept))
-        if segments[1:2] != ["v3"]:
-            return _not_found()
-        document = self._openapi.document("/".join(segments[2:])) if len(segments) > 2 else self._openapi.index()
-        return _not_found() if document is None else Response(200, document)
-
-    def _discovery_response(self, segments: list[str], accept: str) -> Response:
-        document: Any = None
-        match segments:
-            case ["api" | "apis" as root] if discovery.wants_aggregated(accept):
+        if path.startswith("/openapi/"):
+            return self._openapi_response(path, accept)
+        match info.segments:
+            case ("version",):
+                return Response(200, encode(_VERSION))
+            case ("openid", "v1", "jwks"):
+                return Response(200, encode(self._access.signer.public_keys()), "application/jwk-set+json")
+            case (".well-known", "openid-configuration"):
+                return Response(200, encode(_OPENID_CONFIGURATION))
+            case ("api" | "apis" as root,) if discovery.wants_aggregated(accept):
                 listed = discovery.aggregated(self._registry, core=root == "api")
                 return Response(200, encode(listed), discovery.AGGREGATED)
-            case ["api"]:
-                document = discovery.api_versions("127.0.0.1")
-            case ["apis"]:
-                document = discovery.api_group_list(self._registry)
-            case ["api", version]:
-                document = discovery.api_resource_list(self._registry, "", version)
-            case ["apis", group]:
-                document = discovery.api_group(self._registry, group)
-            case ["apis", group, version]:
-                document = discovery.api_resource_list(self._registry, group, version)
-            case []:
-                paths = [
-                    "/api",
-                    "/apis",
-                    "/healthz",
-                    "/livez",
-                    "/metrics",
-                    "/openapi/v2",
-                    "/openapi/v3",
-                    "/readyz",
-                    "/version",
-                ]
-                document = {"paths": paths}
-        if document is not None:
-            return Response(200, encode(document))
+        return self._discovery_response(info.segments)
+
+    def _openapi_response(self, path: str, accept: str) -> Response:
+        if path == "/openapi/v2":
+            return Response(200, *self._openapi.document_v2(accept))
+        if path == "/openapi/v3":
+            return Response(200, self._openapi.index())
+        document = self._openapi.document(path.removeprefix("/openapi/v3/"))
+        return _not_found() if document is None else Response(200, document)
+
+    def _discovery_response(self, segments: Sequence[str]) -> Response:
+        document: Any = None
         match segments:
-            case ["api", version, *_]:
-                group = ""
-            case ["apis", group, version, *_]:
-                pass
-            case _:
-                return _not_found()
+            case ("api",):
+                document = discovery.api_versions("127.0.0.1")
+            case ("apis",):
+                document = discovery.api_group_list(self._registry)
+            case ("api", version):
+                document = discovery.api_resource_list(self._registry, "", version)
+            case ("apis", group):
+                document = discovery.api_group(self._registry, group)
+            case ("apis", group, version):
+                document = discovery.api_resource_list(self._registry, group, version)
+            case ("",):
+                document = {"paths": _PATHS}
+        return _not_found() if document is None else Response(200, encode(document))
+
+    def _not_served(self, group: str, version: str) -> Response:
         if version in self._registry.versions().get(group, []):
             raise errors.not_served()
         return _not_found()
@@ -333,7 +329,7 @@ class Routes:
         options = WatchOptions(
             version=read_integer(query, "resourceVersion") or None,
             namespace=request.info.namespace,
-            selection=read_selectors(query, request.info.kind),
+            selection=_selected(request),
             representation=request.representation,
             bookmarks=read_flag(query, "allowWatchBookmarks"),
             initial_events=initial,
@@ -364,10 +360,7 @@ class Routes:
         return pod.obj
 
     def _request_token(self, request: ApiRequest) -> Response:
-        body = decode_body(request.body, request.content_type, kind="TokenRequest").value
-        if not isinstance(body, dict) or not isinstance(body.get("metadata") or {}, dict):
-            raise errors.bad_request("the body must be a TokenRequest object")
-        info = request.info
+        info, body = request.info, read_options(request)
         return Response(201, encode(self._access.tokens.request(info.scope, info.name, body, request.now)))
 
     def _versions_of(self, kind: ResourceType) -> Iterable[ResourceType]:
@@ -380,19 +373,14 @@ class Routes:
             self._registry.install(change.new.obj)
 
 
-def _review_of(segments: list[str]) -> tuple[Resource, str] | None:
-    """The kind of a review, and the namespace of a local one, by the path to which it is posted."""
-    match segments:
-        case ["apis", group, version, plural]:
-            namespace = ""
-        case ["apis", group, version, "namespaces", namespace, plural]:
-            pass
-        case _:
-            return None
-    wanted = (group, version, plural, bool(namespace))
-    return next(
-        ((one, namespace) for one in REVIEWS if (one.group, one.version, one.plural, one.namespaced) == wanted), None
-    )
+def _selected(request: ApiRequest) -> SelectionPredicate:
+    """What a watch selects; one object at the deprecated path `watch/…/NAME`."""
+    name, selection = request.info.name, read_selectors(request.query, request.info.kind)
+    if not name:
+        return selection
+    if (fields := request.query.get("fieldSelector")) and selected_name(fields) != name:
+        raise errors.bad_request("fieldSelector metadata.name doesn't match requested name")
+    return replace(selection, fields=(*selection.fields, lambda obj: bool(obj["metadata"]["name"] == name)))
 
 
 def _event_time(stored: Stored) -> datetime:

@@ -9,20 +9,19 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
 
 from aiohttp import web
 from multidict import MultiDict, MultiMapping
 
 from trainwright.cluster.apiserver import errors
 from trainwright.cluster.apiserver.access.access_control import AccessControl
-from trainwright.cluster.apiserver.access.attributes import request_attributes
+from trainwright.cluster.apiserver.access.request_info import RequestInfo, parse_query, parse_request, split_target
 from trainwright.cluster.apiserver.access.users import ANONYMOUS, UserInfo
 from trainwright.cluster.apiserver.admission.webhook_client import LocalService
 from trainwright.cluster.apiserver.errors import StatusError
 from trainwright.cluster.apiserver.http.bodies import LIMIT, convert_long_yaml
 from trainwright.cluster.apiserver.http.monitoring.request_metrics import request_labels
-from trainwright.cluster.apiserver.http.requests import ApiRequest, RequestInfo, Upgrade
+from trainwright.cluster.apiserver.http.requests import ApiRequest, ResourceInfo, Upgrade, check_verb
 from trainwright.cluster.apiserver.http.responses import (
     Response,
     StreamingResponse,
@@ -32,7 +31,7 @@ from trainwright.cluster.apiserver.http.responses import (
 )
 from trainwright.cluster.apiserver.http.routes import Routes
 from trainwright.cluster.apiserver.http.streams.pod_logs import LogReader
-from trainwright.cluster.apiserver.http.streams.pod_streams import SUBRESOURCES, PodStreams
+from trainwright.cluster.apiserver.http.streams.pod_streams import PodStreams
 from trainwright.cluster.apiserver.storage.store import ObjectStore
 from trainwright.kube.client.in_process import InProcessResponse
 from trainwright.kube.client.requests import Request
@@ -44,6 +43,7 @@ from trainwright.objects.kinds.resource_usage import UsageReader
 
 logger = logging.getLogger(__name__)
 
+_READS = {"get", "list", "watch"}
 _STREAM_SHUTDOWN_SECONDS = 1.0
 """How long streams may take to end when the server stops."""
 
@@ -59,8 +59,7 @@ def _utc_now() -> datetime:
 class _Received:
     """A request without its body, over HTTP or from a client in this process."""
 
-    method: str
-    path: str
+    info: RequestInfo
     query: MultiMapping[str]
     headers: Mapping[str, str]
     certificate: Mapping[str, Any] | None = None
@@ -157,9 +156,12 @@ class ApiServer:
 
     async def respond(self, request: Request, headers: Mapping[str, str]) -> InProcessResponse:
         """To a client in this process."""
-        received = _Received(request.method, unquote(request.path), MultiDict(request.params), headers)
+        info: RequestInfo | None = None
         await asyncio.sleep(0)  # otherwise many reads in a row would keep all other tasks waiting
         try:
+            query = MultiDict(request.params)
+            info = parse_request(request.method, request.path, query)
+            received = _Received(info, query, headers)
             user = self._authorize(received)
             if len(request.body or b"") > LIMIT:
                 raise errors.too_large(LIMIT)
@@ -167,31 +169,34 @@ class ApiServer:
                 raise errors.shutting_down()
             response = await self._measured(received, request.body or b"", user)
         except Exception as error:
-            response = _error_response(error, received)
+            response = _error_response(error, info)
         if isinstance(response, StreamingResponse):
             return InProcessResponse(KubeResponse(200, {}, b""), _chunks(response))
         if isinstance(response, UpgradeResponse):
             response.release()
-            response = _error_response(errors.bad_request("Upgrade request required"), received)
+            response = _error_response(errors.bad_request("Upgrade request required"), info)
         return InProcessResponse(KubeResponse(response.code, {}, response.body))
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         transport = request.transport
-        received = _Received(
-            request.method,
-            request.path,
-            request.query,
-            request.headers,
-            certificate=transport.get_extra_info("peercert") if transport else None,
-            is_local=is_local(request),
-        )
+        info: RequestInfo | None = None
         try:
+            path, query_text = split_target(request.raw_path)
+            query = parse_query(query_text)
+            info = parse_request(request.method, path, query)
+            received = _Received(
+                info,
+                query,
+                request.headers,
+                certificate=transport.get_extra_info("peercert") if transport else None,
+                is_local=is_local(request),
+            )
             user = self._authorize(received)
             if user.name != ANONYMOUS:
                 self._http.authenticated(request)
             body = await _read(request)
             if self._stopping:
-                return _shutting_down(received)
+                return _shutting_down()
             response = await self._measured(received, body, user)
             if isinstance(response, StreamingResponse):
                 return await self._stream(request, response)
@@ -201,12 +206,12 @@ class ApiServer:
         except ConnectionError:
             raise
         except Exception as error:
-            return _to_aiohttp(_error_response(error, received))
+            return _to_aiohttp(_error_response(error, info))
 
     def _authorize(self, request: "_Received") -> UserInfo:
         """The user of the request, who is allowed to send it; raises 401 or 403."""
         user = self._access.authenticator.user_of(list(request.headers.items()), request.certificate, self._clock())
-        wanted = request_attributes(request.method, request.path, request.query)
+        wanted = request.info
         if wanted.opens_pod_session and wanted.verb == "get":  # a WebSocket begins with a GET
             wanted = replace(wanted, verb="create")
         self._access.authorizer.check(user, wanted)
@@ -216,63 +221,61 @@ class ApiServer:
         self, request: "_Received", body: bytes, user: UserInfo
     ) -> Response | StreamingResponse | UpgradeResponse:
         """The response, also to a request that fails; counted in the metrics."""
-        info = self._routes.request_info(request.path)
-        labels, metrics = request_labels(request.method, request.path, request.query, info), self._routes.metrics
+        resource = self._routes.find(request.info)
+        labels, metrics = request_labels(request.info, resource, request.query), self._routes.metrics
         code, started = 0, time.perf_counter()
         metrics.begin(labels)
         try:
-            response = await self._route(request, info, body, user)
+            response = await self._route(request, resource, body, user)
             code = response.code if isinstance(response, Response) else 200
             return response
         except ConnectionError:
             raise
         except Exception as error:
-            failed = _error_response(error, request)
+            failed = _error_response(error, request.info)
             code = failed.code
             return failed
         finally:
             metrics.end(labels, code, time.perf_counter() - started)
 
     async def _route(
-        self, request: "_Received", info: RequestInfo | None, body: bytes, user: UserInfo
+        self, request: "_Received", resource: ResourceInfo | None, body: bytes, user: UserInfo
     ) -> Response | StreamingResponse | UpgradeResponse:
-        path, accept = request.path, request.headers.get("Accept", "")
+        info, accept = request.info, request.headers.get("Accept", "")
         content_type = request.headers.get("Content-Type", "")
-        body, content_type = await convert_long_yaml(body, content_type, kind=info.kind.resource.kind if info else "")
-        if info is None:
-            return await self._routes.handle_non_resource(
-                request.method, path, request.query, accept, body, content_type, user
-            )
+        kind = resource.kind.resource.kind if resource else ""
+        body, content_type = await convert_long_yaml(body, content_type, kind=kind)
+        if resource is None:
+            return await self._routes.handle_unstored(info, request.query, accept, body, content_type, user)
+        check_verb(info, resource)
         api_request = ApiRequest(
-            info,
-            request.method,
-            request.query,
+            resource,
+            info.verb,
             self._clock(),
+            request.query,
             accept=accept,
             content_type=content_type,
             user_agent=request.headers.get("User-Agent", ""),
             body=body,
             user=user,
-            command=tuple(request.query.getall("command", ())),
-            ports=tuple(request.query.getall("ports", ())),
             upgrade=_upgrade_of(request),
         )
-        if info.subresource in SUBRESOURCES and request.method in {"GET", "POST"}:
+        if info.opens_pod_session:
             return await self._routes.handle_connect(api_request)
-        if request.method == "GET":
+        if info.verb in _READS:
             return self._routes.handle_get(api_request)
         # A write is completed even if the client disconnects.
-        task = asyncio.create_task(self._write(api_request, request))
+        task = asyncio.create_task(self._write(api_request, info))
         self._writing.add(task)
         task.add_done_callback(self._writing.discard)
         return await asyncio.shield(task)
 
-    async def _write(self, write: ApiRequest, request: "_Received") -> Response:
+    async def _write(self, write: ApiRequest, info: RequestInfo) -> Response:
         """Answers a refusal too: after the client has disconnected, its exception would not be retrieved."""
         try:
             return await self._routes.handle_write(write)
         except StatusError as refusal:
-            return _error_response(refusal, request)
+            return _error_response(refusal, info)
 
     async def _stream(self, request: web.BaseRequest, stream: StreamingResponse) -> web.StreamResponse:
         response = web.StreamResponse(
@@ -344,18 +347,20 @@ async def _read(request: web.BaseRequest) -> bytes:
         raise errors.bad_request("the body did not arrive in time") from error
 
 
-def _error_response(error: Exception, request: _Received) -> Response:
+def _error_response(error: Exception, info: RequestInfo | None) -> Response:
+    """`info` is missing if the error is that of its parser."""
     if isinstance(error, RecursionError):
         error = errors.bad_request("the body is nested too deeply")
     if not isinstance(error, StatusError):
-        logger.error("%s %s failed", request.method, request.path, exc_info=error)
+        what = f"{info.method} {info.url_path}" if info else "a request"
+        logger.error("%s failed", what, exc_info=error)
         error = errors.internal(f"{type(error).__name__}: {error}")
     return Response(error.code, encode(error.status()))
 
 
-def _shutting_down(request: _Received) -> web.Response:
+def _shutting_down() -> web.Response:
     """The client may send the request again: it was not executed."""
-    response = _to_aiohttp(_error_response(errors.shutting_down(), request))
+    response = _to_aiohttp(_error_response(errors.shutting_down(), None))
     response.headers["Retry-After"] = "1"
     response.force_close()
     return response

@@ -24,6 +24,10 @@ class Registry:
     def find(self, group: str, version: str, plural: str) -> ResourceType | None:
         return self._types.get((group, version, plural))
 
+    def find_computed(self, group: str, version: str, plural: str) -> Resource | None:
+        wanted = (group, version, plural)
+        return next((resource for resource in self.computed if _key(resource) == wanted), None)
+
     def of(self, resource: Resource) -> ResourceType:
         return self._types[_key(resource)]
 

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from trainwright.cluster.apiserver.http.requests import RequestInfo, read_flag
+from trainwright.cluster.apiserver.access.request_info import RequestInfo
+from trainwright.cluster.apiserver.http.requests import ResourceInfo
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -16,7 +17,7 @@ _BUCKETS = (
     45.0, 60.0,
 )  # fmt: skip
 _LONG_RUNNING = {"WATCH", "CONNECT"}
-_CONNECTS = {"exec", "attach", "portforward"}
+_VERBS_OF_MANY = {"list", "watch", "deletecollection"}
 _READ_ONLY = {"GET", "LIST", "HEAD"}
 _PATHS = {
     "/api", "/apis", "/healthz", "/livez", "/readyz", "/version", "/metrics", "/openapi/v2", "/openapi/v3",
@@ -66,25 +67,24 @@ class RequestLabels:
         return ",".join(f'{key}="{value}"' for key, value in values.items())
 
 
-def request_labels(method: str, path: str, query: Mapping[str, str], info: RequestInfo | None) -> RequestLabels:
-    if info is None:
-        verb = method if method in {"GET", "HEAD", "POST"} else "other"
-        return RequestLabels(verb, subresource=path if path in _PATHS else "")
-    kind = info.kind.resource
-    scope = "resource" if info.name or method == "POST" else "cluster" if info.namespace is None else "namespace"
+def request_labels(info: RequestInfo, resource: ResourceInfo | None, query: Mapping[str, str]) -> RequestLabels:
+    """`resource` is what is served at the path."""
+    if resource is None:
+        verb = info.method if info.method in {"GET", "HEAD", "POST"} else "other"
+        return RequestLabels(verb, subresource=info.path if info.path in _PATHS else "")
+    kind = resource.kind.resource
+    single = resource.name or info.verb == "create"
+    scope = "resource" if single else "cluster" if resource.namespace is None else "namespace"
     dry_run = "All" if query.get("dryRun") == "All" else ""
-    verb = _verb(method, query, info)
-    return RequestLabels(verb, kind.group, kind.version, kind.plural, info.subresource, scope, dry_run)
+    return RequestLabels(_verb(info), kind.group, kind.version, kind.plural, resource.subresource, scope, dry_run)
 
 
-def _verb(method: str, query: Mapping[str, str], info: RequestInfo) -> str:
-    if info.subresource in _CONNECTS:
+def _verb(info: RequestInfo) -> str:
+    if info.opens_pod_session:
         return "CONNECT"
-    if method == "GET" and not info.name:
-        return "WATCH" if read_flag(query, "watch") else "LIST"
-    if method == "DELETE" and not info.name:
-        return "DELETECOLLECTION"
-    return method if method in {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"} else "other"
+    if info.verb in _VERBS_OF_MANY:
+        return info.verb.upper()
+    return info.method if info.method in {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"} else "other"
 
 
 @dataclass(slots=True)

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from trainwright.cluster.apiserver import errors
+from trainwright.cluster.apiserver.access.request_info import RequestInfo
 from trainwright.cluster.apiserver.http.requests import read_selectors
 from trainwright.cluster.apiserver.http.responses import Response, encode
 from trainwright.cluster.apiserver.resources.registry import Registry
@@ -24,26 +25,18 @@ class ResourceMetrics:
         self._registry = registry
         self._reader = reader
 
-    async def get(self, path: list[str], query: Mapping[str, str]) -> Response:
-        """`path` are the segments after the group version."""
-        match path:
-            case ["nodes"]:
-                shown, listed, name = NODE_METRICS, self._matching(NODES, None, query), ""
-            case ["nodes", name]:
-                shown, listed = NODE_METRICS, self._one(NODES, NODE_METRICS, "", name)
-            case ["pods"]:
-                shown, listed, name = POD_METRICS, self._matching(PODS, None, query), ""
-            case ["namespaces", namespace, "pods"]:
-                shown, listed, name = POD_METRICS, self._matching(PODS, namespace, query), ""
-            case ["namespaces", namespace, "pods", name]:
-                shown, listed = POD_METRICS, self._one(PODS, POD_METRICS, namespace, name)
-            case _:
-                raise errors.not_served()
+    async def get(self, shown: Resource, info: RequestInfo, query: Mapping[str, str]) -> Response:
+        """`shown` is the kind of metrics that `info` names."""
+        stored, name = NODES if shown == NODE_METRICS else PODS, info.name_in_path
+        if name:
+            listed = self._one(stored, shown, info.namespace, name)
+        else:
+            listed = self._matching(stored, info.namespace or None, query)
         found = listed
-        if shown is POD_METRICS:
+        if shown == POD_METRICS:
             listed = [one for one in listed if (one.obj.get("status") or {}).get("phase") == _RUNNING]
-        sample = await self._reader.read([one.obj["metadata"]["uid"] for one in listed if shown is POD_METRICS])
-        items = [_node_metrics(one.obj, sample) for one in listed] if shown is NODE_METRICS else _pods(listed, sample)
+        sample = await self._reader.read([one.obj["metadata"]["uid"] for one in listed if shown == POD_METRICS])
+        items = [_node_metrics(one.obj, sample) for one in listed] if shown == NODE_METRICS else _pods(listed, sample)
         if name and not items:
             raise _not_found(shown, found[0].key[0], name)
         if name:

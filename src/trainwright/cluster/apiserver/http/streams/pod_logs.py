@@ -5,7 +5,8 @@ from datetime import datetime, timedelta
 from typing import Protocol
 
 from trainwright.cluster.apiserver import errors
-from trainwright.cluster.apiserver.http.requests import read_flag, read_integer
+from trainwright.cluster.apiserver.access.request_info import read_flag
+from trainwright.cluster.apiserver.http.requests import read_integer
 from trainwright.objects import Object
 from trainwright.objects.kinds.logs import LogOptions
 from trainwright.objects.times import parse_time

@@ -2,16 +2,16 @@
 provides the streams."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from typing import Protocol
 
+from multidict import MultiMapping
+
 from trainwright.cluster.apiserver import errors
-from trainwright.cluster.apiserver.http.requests import read_flag
+from trainwright.cluster.apiserver.access.request_info import read_flag
 from trainwright.kube.client.exec_protocol import Output
 from trainwright.objects import Object
 from trainwright.objects.kinds.pod_streams import StreamOptions, StreamUnavailable
-
-SUBRESOURCES = frozenset({"exec", "attach", "portforward"})
 
 _COMMANDS = {"portforward": "port-forward"}
 _NO_NODE = StreamUnavailable("this API server has no node")
@@ -100,10 +100,11 @@ class SessionLimit:
         self._open -= 1
 
 
-def read_stream_options(query: Mapping[str, str], command: Sequence[str]) -> StreamOptions:
+def read_stream_options(query: MultiMapping[str]) -> StreamOptions:
+    """Of exec and attach. Each argument of the command is a parameter."""
     tty = read_flag(query, "tty")
     options = StreamOptions(
-        command=tuple(command),
+        command=tuple(query.getall("command", ())),
         stdin=read_flag(query, "stdin"),
         stdout=read_flag(query, "stdout"),
         stderr=read_flag(query, "stderr") and not tty,

@@ -55,7 +55,7 @@ class StreamHandlers:
             return UpgradeResponse(served, serve, stack.pop_all().close)
 
     def _port_forward(self, request: ApiRequest, pod: Object) -> Callable[[WebSocket], Awaitable[None]]:
-        ports = port_forward.read_ports(request.ports)
+        ports = port_forward.read_ports(request.query.getall("ports", ()))
         if not ports and port_forward.TUNNEL not in request.upgrade.subprotocols:
             raise errors.bad_request("query parameter port is required")
         return lambda socket: port_forward.serve_port_forward(self._streams, pod, ports, socket)
@@ -65,14 +65,13 @@ class StreamHandlers:
     ) -> Callable[[WebSocket], Awaitable[None]]:
         container = container_of(pod, request.query.get("container", ""))
         _check_upgrade(request, (DESCRIPTORS,))
-        if not request.command:
+        options = read_stream_options(request.query)
+        if not options.command:
             raise errors.bad_request(_NO_COMMAND)
-        if read_stream_options(request.query, request.command) != StreamOptions(
-            command=request.command, stdout=True, stderr=True
-        ):
+        if options != StreamOptions(command=options.command, stdout=True, stderr=True):
             raise errors.bad_request("a session that is handed over has stdout and stderr, no stdin and no terminal")
         try:
-            session = await self._streams.prepare_exec(pod, container, request.command)
+            session = await self._streams.prepare_exec(pod, container, options.command)
         except StreamUnavailable as error:
             raise errors.internal(str(error)) from error
         stack.callback(session.close)
@@ -82,7 +81,7 @@ class StreamHandlers:
         self, request: ApiRequest, pod: Object, stack: ExitStack
     ) -> Callable[[WebSocket], Awaitable[None]]:
         container = container_of(pod, request.query.get("container", ""))
-        options = read_stream_options(request.query, request.command)
+        options = read_stream_options(request.query)
         _check_upgrade(request, exec_channels.PROTOCOLS)
         try:
             if request.info.subresource == "attach":
@@ -115,7 +114,7 @@ def _check_upgrade(request: ApiRequest, served: tuple[str, ...]) -> None:
     upgrade = request.upgrade
     if upgrade.protocol.startswith("spdy"):
         raise spdy_refused(request.info.subresource)
-    if upgrade.protocol != "websocket" or request.method != "GET":
+    if upgrade.protocol != "websocket" or request.verb != "get":
         raise upgrade_required(request.info.subresource)
     if not set(upgrade.subprotocols) & set(served):
         offered = ", ".join(upgrade.subprotocols) or "none"
