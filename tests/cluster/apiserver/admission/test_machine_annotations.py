@@ -86,7 +86,7 @@ async def test_tenant_cannot_add_it_to_a_pod_in_any_way(api: RawApi, tenant: Api
     applied = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", **OPEN}}
     where = api.path("pods", "p") + "?fieldManager=f&force=true"
     assert (await tenant.send("PATCH", where, applied, content_type=APPLY)).code == 403
-    binding = {"apiVersion": "v1", "kind": "Binding", "metadata": OPEN, "target": {"name": "local"}}
+    binding = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": "p", **OPEN}, "target": {"name": "local"}}
     assert (await tenant.post(api.path("pods", "p", "binding"), binding)).code == 403
     assert "annotations" not in (await api.get(api.path("pods", "p"))).metadata
 
