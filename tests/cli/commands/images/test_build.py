@@ -3,13 +3,16 @@
 import asyncio
 import io
 import json
+import os
 import re
+import stat
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from tests.support.commands.trainwright import trainwright
 from tests.support.images.faulty_registry import faulty_registry
 from trainwright.cli.main import cli
 from trainwright.cluster.images.store import ImageStore
@@ -213,3 +216,24 @@ def test_an_ssh_agent_must_run(run: Run, context: Path, monkeypatch: pytest.Monk
     assert "is not the socket of an SSH agent; keys are added with `ssh-add`" in run(
         "build", "--ssh", f"default={context}/mnist.py", context, code=1
     )
+
+
+@pytest.mark.parametrize("program", ["/proc/self/exe", "/app/link", "/app/script"])
+def test_a_run_line_cannot_change_the_python_of_the_build(context: Path, program: str) -> None:
+    """Until its program is executed, the process of a RUN line is that Python."""
+    python = Path(sys.executable).resolve()
+    mode = stat.S_IMODE(python.stat().st_mode)
+    change = f"import os; os.chmod('/proc/self/exe', {mode | stat.S_ISVTX})"
+    (context / "code.py").write_text(change)
+    (context / "link").symlink_to("/proc/self/exe")
+    (context / "script").write_text("#!/proc/self/exe /app/code.py\n")
+    (context / "script").chmod(0o755)
+    argv = json.dumps([program] if program.endswith("script") else [program, "-c", change])
+    (context / "Dockerfile").write_text(f"FROM no.such.registry/base\nCOPY . /app/\nRUN {argv}\n")
+    try:
+        built = trainwright("image", "build", "-t", "evil", str(context), environment=dict(os.environ))
+        assert "/app" in built.all or built.code == 0, built.all
+        assert stat.S_IMODE(python.stat().st_mode) == mode
+    finally:
+        if os.access(python, os.W_OK):
+            python.chmod(mode)

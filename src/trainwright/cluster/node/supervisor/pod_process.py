@@ -26,11 +26,13 @@ EXIT_ALREADY_SUPERVISED = 75
 """Exit status if another supervisor of the same pod is running."""
 
 
-def main(arguments: list[str]) -> None:
+def main(arguments: list[str], unsealed: str) -> None:
+    """`unsealed` says why containers could change this Python; empty if they cannot."""
     if arguments[0] == "--detect-sandbox":
         from trainwright.cluster.node.supervisor.sandbox import detection  # pods do not need it
 
-        sys.stdout.write(json.dumps(detection.try_overlay(arguments[1])))
+        found = {"works": False, "reason": unsealed} if unsealed else detection.try_overlay(arguments[1])
+        sys.stdout.write(json.dumps(found))
         return
     supervise(os.path.abspath(arguments[0]))
 

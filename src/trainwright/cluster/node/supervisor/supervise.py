@@ -14,7 +14,11 @@ if __name__ == "__main__":
 
     from trainwright.cluster.linux.sealed_program import ensure_sealed
 
-    ensure_sealed()
+    try:
+        ensure_sealed()
+        unsealed = ""
+    except OSError as error:  # then detection refuses `overlay`
+        unsealed = f"a copy of Python in memory cannot be executed: {error.strerror}"
     if sys.argv[1].startswith(FORK_SERVER):
         from trainwright.cluster.node.supervisor.fork_server import serve
 
@@ -22,4 +26,4 @@ if __name__ == "__main__":
     else:
         from trainwright.cluster.node.supervisor.pod_process import main
 
-        main(sys.argv[1:])
+        main(sys.argv[1:], unsealed)

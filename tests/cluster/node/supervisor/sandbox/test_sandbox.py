@@ -1,5 +1,6 @@
 """What a container sees at `overlay`, for root and for an ordinary user alike; and what it sees at `plain`."""
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 
 from tests.support.cluster.supervised_pods import LAYERED_DIRECTORY, container
 from trainwright.cluster.linux.hidden_directories import covered_paths, mounts_inside, possible_aliases
+from trainwright.cluster.node.supervisor import pod_process
 from trainwright.cluster.node.supervisor.sandbox.detection import Sandbox, SandboxError, choose_sandbox, detect_sandbox
 
 
@@ -294,3 +296,8 @@ def test_a_python_that_cannot_be_run_is_named(tmp_path: Path) -> None:
 def test_an_unknown_level_is_named() -> None:
     with pytest.raises(SandboxError, match="unknown sandbox 'mounts': choose one of overlay, plain"):
         choose_sandbox("mounts", WORKS)
+
+
+def test_overlay_does_not_work_where_containers_could_change_the_python(capsys: pytest.CaptureFixture[str]) -> None:
+    pod_process.main(["--detect-sandbox", "/nonexistent"], "memory cannot be executed")
+    assert json.loads(capsys.readouterr().out) == {"works": False, "reason": "memory cannot be executed"}
