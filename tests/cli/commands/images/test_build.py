@@ -9,12 +9,16 @@ import stat
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
+from tests.support.cluster.supervised_pods import LAYERED_DIRECTORY
 from tests.support.commands.trainwright import trainwright
 from tests.support.images.faulty_registry import faulty_registry
 from trainwright.cli.main import cli
+from trainwright.cluster.data_directories import register
+from trainwright.cluster.datadir import DataDir
 from trainwright.cluster.images.store import ImageStore
 
 
@@ -237,3 +241,15 @@ def test_a_run_line_cannot_change_the_python_of_the_build(context: Path, program
     finally:
         if os.access(python, os.W_OK):
             python.chmod(mode)
+
+
+def test_a_run_line_sees_no_data_of_any_cluster(run: Run, context: Path) -> None:
+    with TemporaryDirectory(prefix="cluster-", dir=LAYERED_DIRECTORY) as directory:
+        data = DataDir(Path(directory) / "data")
+        data.create()
+        data.token()
+        register(data)
+        shown = f"ls -A {directory}; echo found: $(ls -A {data.path})"
+        (context / "Dockerfile").write_text(f"FROM no.such.registry/base\nRUN {shown}\n")
+        printed = run("build", "-t", "curious", context)
+    assert "found:\n" in printed
