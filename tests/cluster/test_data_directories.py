@@ -31,8 +31,31 @@ def test_a_cluster_with_a_directory_of_its_own_is_found_by_others(home: Path) ->
 
 
 def test_named_clusters_are_found_without_a_note(home: Path) -> None:
-    data = created(DataDir.of_cluster("dev").path)
-    assert {data.path, DataDir.default().path} <= set(all_data_directories())
+    default, named = created(DataDir.default().path), created(DataDir.of_cluster("dev").path)
+    assert {default.path, named.path} <= set(all_data_directories())
+
+
+def test_clusters_elsewhere_by_their_variables_are_found(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    default = created(DataDir.default().path)
+    monkeypatch.setenv("XDG_DATA_HOME", str(home / "elsewhere"))
+    other = created(DataDir.default().path)
+    register(other)
+    assert {default.path, other.path} <= set(all_data_directories())
+    monkeypatch.delenv("XDG_DATA_HOME")
+    assert {default.path, other.path} <= set(all_data_directories())
+
+
+def test_no_place_for_a_note_is_no_error(home: Path) -> None:
+    (home / ".local").write_text("a file")
+    register(created(home / "cluster"))
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root gives files to others")
+def test_notes_of_another_user_are_not_believed(home: Path) -> None:
+    data = created(home / "cluster")
+    register(data)
+    os.chown(home / ".local/share/trainwright.clusters", 46_666, -1)
+    assert data.path not in all_data_directories()
 
 
 def test_a_directory_that_is_gone_or_is_none_of_a_cluster_is_left_out(home: Path) -> None:
@@ -54,5 +77,6 @@ def test_a_directory_that_is_gone_or_is_none_of_a_cluster_is_left_out(home: Path
 def test_root_hides_the_clusters_of_other_users(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     alice = home / "home/alice"
     (alice / ".local/share/trainwright-dev").mkdir(parents=True)
+    (alice / ".kube").mkdir()
     monkeypatch.setattr("trainwright.cluster.data_directories._other_homes", lambda: (alice,))
     assert {alice / ".kube", alice / ".local/share/trainwright-dev"} <= set(all_data_directories())

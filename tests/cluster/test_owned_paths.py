@@ -126,8 +126,10 @@ def test_a_data_directory_that_others_could_write_is_refused(tmp_path: Path) -> 
     data = DataDir(tmp_path / "data")
     data.create()
     data.path.chmod(0o777)
-    for use in (data.create, data.check):
-        with pytest.raises(DataDirError, match="has mode 0777: another user may have put files into it"):
+    link = DataDir(tmp_path / "link")
+    link.path.symlink_to(data.path)
+    for use in (data.create, data.check, link.check):
+        with pytest.raises(DataDirError, match="has mode 0777"):
             use()
 
 

@@ -107,8 +107,11 @@ def cli() -> None:
 def main(**settings: Any) -> None:
     if sys.stdin is None:  # started with <&-: commands that ask or read get an end of file
         sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: PTH123, SIM115 - until the process ends
-    if {"image", "build"} <= set(sys.argv[1:]):  # RUN lines are programs of the Dockerfile's author
+    if sys.argv[1:3] == ["image", "build"]:  # RUN lines are programs of the Dockerfile's author
         from trainwright.cluster.linux.sealed_program import ensure_sealed
 
-        ensure_sealed()
+        try:
+            ensure_sealed()
+        except OSError as error:
+            sys.exit(f"Error: a copy of Python in memory cannot be executed ({error}): set sysctl vm.memfd_noexec to 0")
     cli(prog_name="trainwright", **settings)

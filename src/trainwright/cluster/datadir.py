@@ -201,13 +201,6 @@ class DataDir:
             raise DataDirError(f"data directory {self.path} cannot be trusted: {error}") from error
         except OSError as error:
             raise DataDirError(f"cannot use data directory {self.path}: {error.strerror}") from error
-        with contextlib.suppress(OSError):
-            found = self.path.lstat()
-            if stat.S_ISDIR(found.st_mode) and is_open_to_others(found):
-                raise DataDirError(
-                    f"data directory {self.path} has mode {stat.S_IMODE(found.st_mode):04o}: another user may have put "
-                    f"files into it; check them and run `chmod 0700 {self.path}`"
-                )
 
     @property
     def is_trusted(self) -> bool:

@@ -23,7 +23,11 @@ class UntrustedPathError(Exception):
 def check_directory(path: Path) -> None:
     """Raises UntrustedPathError. What does not exist yet is not checked, so this decides nothing about its creation."""
     with suppress(FileNotFoundError):
-        os.close(_walk(path, create=False))
+        descriptor = _walk(path, create=False)
+        try:
+            _check(os.fstat(descriptor), path)
+        finally:
+            os.close(descriptor)
 
 
 def open_private_directory(path: Path) -> int:

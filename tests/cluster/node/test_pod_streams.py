@@ -284,6 +284,20 @@ async def test_pod_survives_a_prepared_command_without_its_streams(plain: Any) -
         assert await run(pod, "echo", "on") == (0, b"on\n", b"")
 
 
+@pytest.mark.parametrize("message", [b"[]", b"1", b"[" * 100_000, b'{"key": []}', b"\xff"])
+async def test_pod_survives_messages_that_are_no_requests(plain: Any, message: bytes) -> None:
+    with plain.run(container(SLEEP)) as pod:
+        streams_of(pod)
+        directory = os.open(pod.directory, os.O_RDONLY)
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as client:
+            client.connect(f"/proc/self/fd/{directory}/{SESSION_SOCKET}")
+            client.send(message)
+            with suppress(ConnectionError):
+                assert await asyncio.to_thread(client.recv, 100) == b""
+        os.close(directory)
+        assert await run(pod, "echo", "on") == (0, b"on\n", b"")
+
+
 async def test_command_cannot_be_prepared_in_a_container_that_has_ended(plain: Any) -> None:
     with plain.run(container("exit 0"), container(SLEEP, name="other")) as pod:
         streams = streams_of(pod, "other")

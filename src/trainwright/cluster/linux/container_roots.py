@@ -283,8 +283,9 @@ def _make_run_directory(root: str, layers: OverlayLayers) -> None:
         os.makedirs(os.path.dirname(copy), exist_ok=True)
         with open(resolver, "rb") as source, open(copy, "wb") as target:
             target.write(source.read(_MAX_RESOLVER_BYTES))
-    os.makedirs(root + _RUN, exist_ok=True)
-    layers.mount([*layers.image_directories(_RUN), skeleton], root + _RUN, path=_RUN)
+    place = root + os.path.realpath(_RUN)
+    os.makedirs(place, exist_ok=True)
+    layers.mount([*layers.image_directories(_RUN), skeleton], place, path=_RUN)
 
 
 def _overlay_or_read_only(source: str, target: str, layers: OverlayLayers) -> None:

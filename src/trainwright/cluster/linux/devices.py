@@ -21,7 +21,7 @@ def make_dev(dev: str, *, devices: list[str], shared_memory: str) -> None:
     """
     mounts.mount("tmpfs", dev, "tmpfs", mounts.NOSUID | mounts.NOEXEC, "mode=755,size=64k")
     for path in (*_DEVICES, *devices):
-        _bind_device(path, dev + path.removeprefix("/dev"))
+        _add_device(path, dev + path.removeprefix("/dev"))
     for name, target in _LINKS.items():
         os.symlink(target, f"{dev}/{name}")
     _make_terminals(dev)
@@ -37,8 +37,8 @@ def share_host_dev(dev: str, *, shared_memory: str) -> None:
 def protect_kernel_files(root: str) -> None:
     """Hides or write-protects what root could use to change the machine.
 
-    Container runtimes protect some directories of /proc. All of it is, because the modes and owners of most files there
-    are those of the whole machine.
+    Container runtimes protect some directories of /proc. Here all of it is read-only: the modes and owners of most
+    files there are those of the whole machine.
     """
     for path in _MASKED:
         place = root + path
@@ -55,7 +55,7 @@ def bind_device(source: str, target: str) -> None:
     mounts.restrict(target, mounts.RDONLY, recursive=False)
 
 
-def _bind_device(source: str, target: str) -> None:
+def _add_device(source: str, target: str) -> None:
     if os.path.exists(source):
         os.makedirs(os.path.dirname(target), exist_ok=True)
         with open(target, "xb"):

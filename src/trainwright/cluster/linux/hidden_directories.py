@@ -1,7 +1,8 @@
 """Directories of this machine that containers must not see: those of the clusters.
 
-They are known by device and inode, not by name: a directory has as many names as it has mounts, and those that a
-container may rename. Whether a path of the machine may be mounted is decided here alone. Standard library only.
+They are known by device and inode, not by name: every mount of a file system gives a directory another name, and
+containers can rename directories. Whether a path of the machine may be mounted is decided here alone. Standard library
+only.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import errno
 import os
 import stat
 
+from trainwright.cluster.linux.devices import bind_device
 from trainwright.cluster.linux.mounts import NODEV, NOSUID, Mount, bind, is_below, mount, read_mounts
 
 TYPE_CHECKING = False  # importing typing takes four milliseconds at the start of every pod
@@ -22,33 +24,20 @@ Identity = tuple[int, int]
 _PATH = os.O_PATH | os.O_CLOEXEC
 _STEP = _PATH | os.O_NOFOLLOW
 _COVER = "mode=755,size=64k,nr_inodes=64"
-"""Of the empty directories in place of hidden ones; mount points may be created in them."""
+"""Options of the empty directories in place of hidden ones; mount points may be created in them."""
 
 
 class HiddenDirectories:
     """What is at these paths now, at all places where it can be reached. Paths that do not exist are left out."""
 
-    def __init__(
-        self,
-        paths: Iterable[str],
-        mounts: list[Mount] | None = None,
-        *,
-        known: dict[str, list[int]] | None = None,
-    ) -> None:
-        """`mounts` are those of this process. `known` are devices and inodes of some of the paths: what was moved away
-        could not be hidden, and is an error."""
+    def __init__(self, paths: Iterable[str], mounts: list[Mount] | None = None) -> None:
+        """`mounts` are those of this process."""
         mounts = read_mounts() if mounts is None else mounts
         found: dict[str, Identity] = {}
-        for path in dict.fromkeys([*(known or ()), *(os.path.realpath(path) for path in paths)]):
-            present = _identity_at(path)
-            identity = (known[path][0], known[path][1]) if known and path in known else present
-            if identity is None:
-                continue
-            if present != identity:
-                raise OSError(errno.ESTALE, f"{path} of the cluster was moved: restore it, or restart the cluster")
-            found |= {alias: identity for alias in possible_aliases(path, mounts) if _identity_at(alias) == identity}
-            found |= {point: inner for point in mounts_inside(path, mounts) if (inner := _identity_at(point))}
-            found[path] = identity
+        for path in dict.fromkeys(os.path.realpath(path) for path in paths):
+            if (identity := identity_at(path)) is not None:
+                found |= {alias: identity for alias in possible_aliases(path, mounts) if identity_at(alias) == identity}
+                found |= {point: inner for point in mounts_inside(path, mounts) if (inner := identity_at(point))}
         self.identities = {path: found[path] for path in found if not is_below(path, list(found))}
 
     @property
@@ -64,7 +53,7 @@ class HiddenDirectories:
                 here = _identity(os.fstat(step))
                 if here in known:
                     return True
-                above = os.open("..", _PATH | os.O_DIRECTORY, dir_fd=step)
+                above = _parent(step)
                 os.close(step)
                 step = above
                 if _identity(os.fstat(step)) == here:  # the root directory
@@ -81,32 +70,29 @@ class HiddenDirectories:
 def possible_aliases(path: str, mounts: list[Mount]) -> list[str]:
     """Where the directory would be seen because another directory of its file system is mounted too, and its own path.
     Pure."""
+    device, inside = _place_in_file_system(path, mounts)
     found = [path]
-    for device, inside in _places_in_file_systems(path, mounts):
-        for other, root, point, _ in mounts:
-            if other == device and (inside == root or is_below(inside, [root])):
-                found.append(point.rstrip("/") + inside[len(root.rstrip("/")) :])
+    for other, root, point, _ in mounts:
+        if other == device and (inside == root or is_below(inside, [root])):
+            found.append(point.rstrip("/") + inside[len(root.rstrip("/")) :])
     return list(dict.fromkeys(found))
 
 
 def mounts_inside(path: str, mounts: list[Mount]) -> list[str]:
-    """The mount points of directories that lie inside this one. Pure."""
-    places = _places_in_file_systems(path, mounts)
+    """The mount points of directories that lie inside this one, elsewhere. Pure."""
+    device, inside = _place_in_file_system(path, mounts)
     return [
         point
         for other, root, point, _ in mounts
-        for device, inside in places
-        if (other == device and is_below(root, [inside]) and not is_below(point, [path]))
+        if other == device and is_below(root, [inside]) and not is_below(point, [path])
     ]
 
 
-def _places_in_file_systems(path: str, mounts: list[Mount]) -> list[tuple[str, str]]:
-    """The directory as device and path in its file system, for each mount in which it may lie."""
-    return [
-        (device, root.rstrip("/") + path[len(point.rstrip("/")) :])
-        for device, root, point, _ in mounts
-        if path == point or is_below(path, [point])
-    ]
+def _place_in_file_system(path: str, mounts: list[Mount]) -> tuple[str, str]:
+    """The directory as device and path in its file system: that of the innermost mount, the last of several."""
+    above = [mount for mount in mounts if path == mount[2] or is_below(path, [mount[2]])]
+    device, root, point, _ = max(reversed(above), key=lambda mount: len(mount[2]), default=("", "", path, ""))
+    return device, root.rstrip("/") + path[len(point.rstrip("/")) :]
 
 
 def covered_paths(hidden: list[str], mounts: list[tuple[str, str]]) -> list[tuple[str, str, str]]:
@@ -153,50 +139,57 @@ class Covers:
             if os.path.isdir(place):
                 _mount_empty(place)
                 self.places.append(place)
+            elif os.path.exists(place):
+                bind_device("/dev/null", place)
             return
         names = place[len(shared.rstrip("/")) :].strip("/").split("/")
-        step, path = os.open(shared, _PATH | os.O_DIRECTORY), shared.rstrip("/")
+        steps, path = [os.open(shared, _PATH | os.O_DIRECTORY)], shared.rstrip("/")
         try:
             for name in names[:-1]:
                 path = f"{path}/{name}"
-                step = self._pin(step, name, path)
-            self._cover(step, names[-1], place, identity)
+                if path not in self.pinned:
+                    steps.append(os.open(name, _STEP | os.O_DIRECTORY, dir_fd=steps[-1]))
+                    bind(f"/proc/self/fd/{steps[-1]}", f"/proc/self/fd/{steps[-1]}")
+                    self.pinned.append(path)
+                    os.close(steps.pop())
+                steps.append(os.open(name, _STEP | os.O_DIRECTORY, dir_fd=steps[-1]))  # the mount
+            self._cover(steps[-1], names[-1], place, identity)
         finally:
-            os.close(step)
-
-    def _pin(self, above: int, name: str, path: str) -> int:
-        """Mounts the directory on itself and returns its descriptor in place of that of the directory above."""
-        step = os.open(name, _STEP | os.O_DIRECTORY, dir_fd=above)
-        try:
-            if path not in self.pinned:
-                bind(f"/proc/self/fd/{step}", f"/proc/self/fd/{step}")
-                self.pinned.append(path)
+            for step in steps:
                 os.close(step)
-                step = os.open(name, _STEP | os.O_DIRECTORY, dir_fd=above)  # the mount
-        finally:
-            os.close(above)
-        return step
 
     def _cover(self, above: int, name: str, place: str, identity: Identity) -> None:
         step = os.open(name, _STEP, dir_fd=above)
         try:
             if _identity(os.fstat(step)) != identity:
                 raise OSError(errno.ESTALE, f"{place} was moved while it was hidden from the container; try again")
-            _mount_empty(f"/proc/self/fd/{step}")
+            is_directory = stat.S_ISDIR(os.fstat(step).st_mode)
+            if is_directory:
+                _mount_empty(f"/proc/self/fd/{step}")
+            else:
+                bind_device("/dev/null", f"/proc/self/fd/{step}")
         finally:
             os.close(step)
         if _identity(os.stat(name, dir_fd=above, follow_symlinks=False)) == identity:
             raise OSError(errno.ESTALE, f"{place} was moved while it was hidden from the container; try again")
-        self.places.append(place)
+        if is_directory:
+            self.places.append(place)
 
 
 def _mount_empty(target: str) -> None:
     mount("tmpfs", target, "tmpfs", NOSUID | NODEV, _COVER)
 
 
-def _directory_of(descriptor: int) -> int:
-    """A new descriptor of the directory itself, or of the one in which the file lies."""
-    if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+def _parent(directory: int) -> int:
+    try:
+        return os.open("..", _PATH | os.O_DIRECTORY, dir_fd=directory)
+    except PermissionError:  # of a directory that this user may not search
+        return _directory_of(directory, above=True)
+
+
+def _directory_of(descriptor: int, *, above: bool = False) -> int:
+    """A new descriptor of the directory itself, or of the one in which the file (with `above` the directory) lies."""
+    if stat.S_ISDIR(os.fstat(descriptor).st_mode) and not above:
         return os.open(f"/proc/self/fd/{descriptor}", _PATH | os.O_DIRECTORY)
     path = os.readlink(f"/proc/self/fd/{descriptor}")
     directory = os.open(os.path.dirname(path), _PATH | os.O_DIRECTORY)
@@ -210,12 +203,8 @@ def _directory_of(descriptor: int) -> int:
     return directory
 
 
-def identity_at(path: str) -> list[int]:
-    """For a file that other processes read; raises OSError."""
-    return list(_identity(os.stat(path, follow_symlinks=False)))
-
-
-def _identity_at(path: str) -> Identity | None:
+def identity_at(path: str) -> Identity | None:
+    """None if nothing is there, or it cannot be reached."""
     try:
         return _identity(os.stat(path, follow_symlinks=False))
     except OSError:

@@ -7,6 +7,7 @@ root could change its mode and content. The copy has neither a name nor a use el
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import sys
@@ -31,6 +32,8 @@ def ensure_sealed() -> None:
         name = os.path.basename(sys.executable).encode()
         libc.prctl(_PR_SET_NAME, name, 0, 0, 0)  # the kernel's own choice is the number of a descriptor
         return
+    if _SAVED_LIBRARIES in os.environ:  # started again, and still the file of the machine
+        raise OSError(errno.ENOSYS, "/proc/self/exe does not show the program")
     program = os.path.realpath("/proc/self/exe")
     os.execve(_sealed_copy(), [sys.executable, *sys.orig_argv[1:]], _environment(program))  # noqa: S606
 

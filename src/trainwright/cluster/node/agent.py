@@ -16,7 +16,6 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
-from trainwright.cluster.linux.hidden_directories import identity_at
 from trainwright.cluster.linux.mounts import is_below
 from trainwright.cluster.linux.user_namespaces import has_subordinate_ids
 from trainwright.cluster.node.descriptors import raise_limit
@@ -32,6 +31,7 @@ from trainwright.cluster.node.pods.images.image_settings import ImageSettings
 from trainwright.cluster.node.pods.node_config import NodeConfig
 from trainwright.cluster.node.pods.pod_workers import PodWorkers
 from trainwright.cluster.node.records.retention import Retention
+from trainwright.cluster.node.session_keys import session_key
 from trainwright.cluster.node.supervisor.files import (
     AGENT_SOCKET,
     CGROUPS_FILE,
@@ -268,12 +268,11 @@ def _node_config(
         cgroups=cgroups,
         limits_reason=limits_reason,
         images=images,
-        shared_memory=f"/dev/shm/trainwright-{os.getuid()}-{_hash(directory)}",  # noqa: S108 - its owner is checked
+        shared_memory=f"/dev/shm/trainwright-{session_key(session_secret, 'shared memory')[:16]}",  # noqa: S108
         driver=read_driver_files() if machine.gpus else DriverFiles(),
         has_many_users=detected.user_namespace and has_subordinate_ids(os.getuid()),
         provisioned=str(provisioned) if provisioned is not None else None,
         find_hidden=find_all,
-        known={path: identity_at(path) for path in (os.path.realpath(directory),)},
     )
 
 

@@ -79,6 +79,20 @@ def test_a_link_that_a_program_made_does_not_copy_files_of_the_machine(tmp_path:
     assert not (tmp_path / "copy").exists()
 
 
+def test_an_absolute_link_is_followed_as_the_program_saw_it(tmp_path: Path, volume: Path) -> None:
+    (volume / "best").symlink_to("/data/deep/log")
+    (volume / "loop").symlink_to("/data/loop")
+    single = tmp_path / "single"
+    single.write_text("file")
+    mounts = [{"source": str(volume), "target": "/data"}, {"source": str(single), "target": "/etc/hosts"}]
+    pod = write_pod(tmp_path / "pod", mounts=mounts)
+    for path, content in (("/data/best", "l"), ("/etc/hosts", "file")):
+        (found_file,) = find_pod_files(pod, path)
+        found_file.copy_to(tmp_path / "copy")
+        assert (tmp_path / "copy").read_text() == content
+    assert find_pod_files(pod, "/data/loop") == []
+
+
 def test_a_running_container_shows_its_own_view(tmp_path: Path, volume: Path) -> None:
     (tmp_path / "link").symlink_to(volume)
     (tmp_path / "loop").symlink_to(tmp_path / "loop")

@@ -20,10 +20,9 @@ from trainwright.cluster.linux.container_roots import (
     populate_with_host,
     populate_with_image,
 )
-from trainwright.cluster.linux.devices import bind_device
+from trainwright.cluster.linux.hidden_directories import Covers, HiddenDirectories
 from trainwright.cluster.linux.mounts import (
     NODEV,
-    NOSUID,
     PRIVATE,
     RDONLY,
     REC,
@@ -154,6 +153,7 @@ def enter_image_root(
     sources = [(os.open(one.source, os.O_PATH | os.O_CLOEXEC), one) for one in (*binds, *prepare())]
     user_namespace = in_user_namespace()
     host_mounts = read_mounts()
+    hidden_paths = HiddenDirectories(hidden, host_mounts) if host_files else None
     os.makedirs(f"{scratch}/memory/root")
     os.makedirs(f"{scratch}/memory/layers")
     os.makedirs(f"{scratch}/shm")
@@ -182,11 +182,12 @@ def enter_image_root(
         os.close(descriptor)
         if one.read_only:
             make_read_only(point)
-    for path in hidden if host_files else ():
-        if os.path.isdir(path):
-            mount("tmpfs", path, "tmpfs", RDONLY | NOSUID | NODEV, "size=4k,nr_inodes=2")
-        elif os.path.exists(path):
-            bind_device("/dev/null", path)
+    if hidden_paths is not None:
+        covers = Covers()
+        for path, identity in hidden_paths.identities.items():
+            covers.add(path, identity)
+        for place in covers.places:
+            restrict(place, RDONLY, recursive=False)
     os.chdir("/")
     unmount(old_root)
     os.rmdir(old_root)

@@ -1,16 +1,20 @@
 """The namespaces of pods, as far as this node needs them: whether their policy opens the machine to pods."""
 
+from trainwright.kube.client.async_client import Client
 from trainwright.kube.controller.store import Store, raw_metadata
 from trainwright.objects import Object
 from trainwright.objects.kinds.pod_security import ENFORCE, PRIVILEGED
+from trainwright.objects.resources import NAMESPACES
 
 
 class Namespaces:
-    def __init__(self) -> None:
+    def __init__(self, client: Client) -> None:
+        self._client = client
         self.store: Store[Object] = Store(metadata=raw_metadata)
 
-    def open_homes(self, name: str) -> bool:
+    async def open_homes(self, name: str) -> bool:
         """Whether pods share the home of the user, as with a hostPath, which every level but `privileged` forbids."""
-        namespace = self.store.get(name)
-        labels = (namespace or {}).get("metadata", {}).get("labels") or {}
-        return namespace is not None and labels.get(ENFORCE, PRIVILEGED) == PRIVILEGED
+        # The watch may not have seen a new one yet.
+        namespace = self.store.get(name) or await self._client.get(NAMESPACES, name)
+        labels = namespace["metadata"].get("labels") or {}
+        return bool(labels.get(ENFORCE, PRIVILEGED) == PRIVILEGED)

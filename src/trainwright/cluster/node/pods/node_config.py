@@ -1,6 +1,6 @@
 """The settings of the node that apply to every pod."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -27,8 +27,6 @@ class NodeConfig:
     """Home directories of this machine, which pods of some namespaces do not see."""
     find_hidden: Callable[[], tuple[str, ...]]
     """The directories that pods must not see; other clusters may have come since the start."""
-    known: Mapping[str, Sequence[int]] = field(default_factory=dict)
-    """Device and inode of those of this node."""
     open_files: int
     """The limit of pods."""
     provisioned: str | None = None

@@ -83,8 +83,8 @@ def _make_mount_sources(config: RuntimeConfig) -> Iterator[WaitingReason]:
 
 
 def make_shared_memory(directory: Path) -> None:
-    """That of a namespace; for all users of its containers. The one above it, whose name other users of this machine
-    know, must be closed to them."""
+    """That of a namespace; for all users of its containers. The one above it, which other users of this machine can
+    see, must be closed to them."""
     with contextlib.suppress(FileExistsError):
         directory.parent.mkdir(mode=0o700)
     status = directory.parent.lstat()

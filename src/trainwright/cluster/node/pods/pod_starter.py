@@ -104,7 +104,13 @@ class PodStarter:
         images = await self._images.prepare(pod, directory)
         if not isinstance(images, dict):
             return images
-        context = self.context(pod, directory, images)
+        context = self.context(
+            pod,
+            directory,
+            images,
+            private_homes=() if await self._namespaces.open_homes(pod["metadata"]["namespace"]) else self._node.homes,
+            hidden=await asyncio.to_thread(self._node.find_hidden),
+        )
         config = generate_runtime_config(pod, context, objects)
         if not isinstance(config, RuntimeConfig):
             self._recorder.warn_of_waiting(pod, config)
@@ -122,10 +128,15 @@ class PodStarter:
         return ()
 
     def context(
-        self, pod: Object, directory: PodDirectory, images: Mapping[str, ContainerImage] | None = None
+        self,
+        pod: Object,
+        directory: PodDirectory,
+        images: Mapping[str, ContainerImage] | None = None,
+        *,
+        private_homes: tuple[str, ...] = (),
+        hidden: tuple[str, ...] = (),
     ) -> PodContext:
         pythons = self._pythons(pod, images or {})
-        open_homes = self._namespaces.open_homes(pod["metadata"]["namespace"])
         return PodContext(
             node_name=self._node.node_name,
             host_address=HOST_ADDRESS,
@@ -137,10 +148,9 @@ class PodStarter:
             python=self._node.python,
             home=self._node.home,
             shared_home=self._node.shared_home,
-            private_homes=() if open_homes else self._node.homes,
+            private_homes=private_homes,
             installations={python: find_installations(python) for python in pythons},
-            hidden=self._node.find_hidden(),
-            known=self._node.known,
+            hidden=hidden,
             open_files=self._node.open_files,
             provisioned=self._node.provisioned,
             user=os.getuid(),

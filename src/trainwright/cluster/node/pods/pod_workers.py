@@ -90,7 +90,7 @@ class PodWorkers:
             can_mount=node.sandbox.level != PLAIN,
         )
         self.volumes = VolumeManager(client, on_change=self._on_object_change, clock=clock)
-        self.namespaces = Namespaces()
+        self.namespaces = Namespaces(client)
         self._starter = PodStarter(
             node,
             self._supervisors,

@@ -79,6 +79,11 @@ def find_pod_files(directory: Path, path: str) -> list[PodFile]:
     if pod is None or not pod.containers:
         return []
     wanted = posixpath.normpath(f"{pod.containers[0].cwd}/{path}" if not path.startswith("/") else path)
+    for _ in range(_MAX_LINKS):
+        elsewhere = _absolute_link(pod, wanted)
+        if elsewhere is None:
+            break
+        wanted = elsewhere
     return (
         _in_running_containers(directory, wanted)
         or _in_layers(directory, wanted)
@@ -86,6 +91,19 @@ def find_pod_files(directory: Path, path: str) -> list[PodFile]:
         or _in_image(pod, wanted)
         or _on_host(pod, wanted)
     )
+
+
+def _absolute_link(pod: _Pod, wanted: str) -> str | None:
+    """Where an absolute link in a volume leads, as the program saw it; None if there is none on the way."""
+    mount = _mount_of(pod, wanted)
+    if mount is None:
+        return None
+    names = wanted[len(mount.target) :].strip("/").split("/")
+    for count in range(1, len(names) + 1):
+        place = Path(mount.source, *names[:count])
+        if place.is_symlink() and (target := str(place.readlink())).startswith("/"):
+            return posixpath.normpath("/".join([target, *names[count:]]))
+    return None
 
 
 def _in_running_containers(directory: Path, wanted: str) -> list[PodFile]:
@@ -111,13 +129,19 @@ def _in_layers(directory: Path, wanted: str) -> list[PodFile]:
 
 
 def _in_mounts(pod: _Pod, wanted: str) -> list[PodFile]:
-    """In a volume: the mount with the longest path counts."""
+    mount = _mount_of(pod, wanted)
+    if mount is None:
+        return []
+    source = Path(mount.source)
+    root = source if source.is_dir() else source.parent
+    return _below(source / wanted[len(mount.target) :].lstrip("/"), wanted, root)
+
+
+def _mount_of(pod: _Pod, wanted: str) -> _Mount | None:
+    """That of a volume in which the path lies: the mount with the longest path counts."""
     mounts = [mount for container in pod.containers for mount in container.mounts]
-    for mount in sorted(mounts, key=lambda one: -len(one.target)):
-        if wanted == mount.target or wanted.startswith(f"{mount.target.rstrip('/')}/"):
-            root = Path(mount.source)
-            return _below(root / wanted[len(mount.target) :].lstrip("/"), wanted, root)
-    return []
+    above = [mount for mount in mounts if wanted == mount.target or wanted.startswith(f"{mount.target.rstrip('/')}/")]
+    return max(above, key=lambda mount: len(mount.target), default=None)
 
 
 def _in_image(pod: _Pod, wanted: str) -> list[PodFile]:

@@ -3,6 +3,7 @@
 import errno
 import os
 import stat
+from contextlib import suppress
 from pathlib import Path
 
 from trainwright.cluster.linux.hidden_directories import HiddenDirectories
@@ -28,7 +29,7 @@ def set_up(volume: Volume, hidden: HiddenDirectories) -> str | None:
             _set_up(volume)
             return None
         if volume.provisioned:
-            return _check_host_path(volume.path, volume.host_path_type, HiddenDirectories(()))
+            return _check_host_path(volume.path, volume.host_path_type, HiddenDirectories((), []))
         return _check_host_path(volume.path, volume.host_path_type, hidden)
     except OSError as error:
         return f"{error.strerror}: {error.filename}" if error.filename else str(error.strerror)
@@ -89,11 +90,13 @@ def _create(path: str, hidden: HiddenDirectories, *, directory: bool) -> None:
     try:
         hidden.check(step, f"hostPath {path}")
         for name in missing if directory else ():
-            os.mkdir(name, 0o755, dir_fd=step)
+            with suppress(FileExistsError):  # another pod was faster
+                os.mkdir(name, 0o755, dir_fd=step)
             below = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=step)
             os.close(step)
             step = below
         if not directory:
-            os.close(os.open(missing[0], os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644, dir_fd=step))
+            with suppress(FileExistsError):
+                os.close(os.open(missing[0], os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644, dir_fd=step))
     finally:
         os.close(step)

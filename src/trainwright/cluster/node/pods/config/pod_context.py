@@ -1,7 +1,7 @@
 """What the node adds to a pod: addresses, directories, devices, its Python."""
 
 import posixpath
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 
@@ -40,8 +40,6 @@ class PodContext:
     """The soft limit of open files with which the cluster was started."""
     hidden: tuple[str, ...] = ()
     """Directories of this machine that pods see empty, by their real paths."""
-    known: Mapping[str, Sequence[int]] = field(default_factory=dict)
-    """Device and inode of those that exist as long as the cluster runs."""
     provisioned: str | None = None
     """The directory, below a hidden one, of the volumes that the default StorageClass provides."""
     user: int = 1000

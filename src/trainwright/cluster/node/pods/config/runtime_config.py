@@ -192,7 +192,6 @@ def _pod_fields(pod: Object, context: PodContext, volumes: Mapping[str, Volume])
         "nfsVolumes": _nfs_volumes(volumes),
         "memoryLimit": memory_limit(pod),
         "hidden": list(context.hidden),
-        "known": {path: list(numbers) for path, numbers in context.known.items()},
         "privateHomes": list(context.private_homes),
         "openFiles": context.open_files,
         "deadlineAt": deadline_at(pod, context.started_at),

@@ -95,7 +95,6 @@ def _enter_sandbox(container: Container, directory: str, pod: dict[str, Any]) ->
             scratch=str(container.scratch),
             mounts=container.spec["mounts"],
             hidden=pod["hidden"],
-            known=pod.get("known"),
             private=pod.get("privateHomes"),
             working_directory=cwd,
             user_namespace=pod["ownUsers"],

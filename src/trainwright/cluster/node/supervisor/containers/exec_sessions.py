@@ -89,7 +89,8 @@ class ExecSessions:
             data, descriptors, flags = b"", [], 0
         try:
             request = json.loads(data) if data and not flags & socket.MSG_TRUNC else {}
-            if not compare_digest(str(request.get("key", "")).encode(), self._key.encode()):
+            key = str(request.get("key", "")) if isinstance(request, dict) else ""
+            if not isinstance(request, dict) or not compare_digest(key.encode(errors="replace"), self._key.encode()):
                 request = {}
             # From here on the connection becomes readable only when the agent closes it.
             self._watch(connection.fileno(), lambda: self._close(connection))
@@ -102,7 +103,7 @@ class ExecSessions:
                 self._close(connection)
             else:
                 self._close(connection)
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             self._close(connection)
         finally:
             for descriptor in descriptors:

@@ -8,6 +8,7 @@ import os
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from trainwright.cluster.linux.seccomp import filter_system_calls
 from trainwright.cluster.node.supervisor.files import remove_tree
 from trainwright.cluster.node.supervisor.sandbox import sandbox
 
@@ -91,6 +92,7 @@ def _run_trial(directory: str, user_namespace: bool) -> None:
         sandbox.enter_container(
             directory, scratch=scratch, mounts=mounts, hidden=[], working_directory="/", user_namespace=user_namespace
         )
+        filter_system_calls()
         with open(f"{target}/written", "xb"):
             pass
 

@@ -141,7 +141,6 @@ def enter_container(
     scratch: str,
     mounts: list[dict[str, object]],
     hidden: list[str],
-    known: dict[str, list[int]] | None = None,
     private: list[str] | None = None,
     working_directory: str,
     user_namespace: bool,
@@ -160,14 +159,14 @@ def enter_container(
     `scratch` is from `make_scratch`. Each mount has a `source` on the host, a `target` and `readOnly`; `volume` is the
     directory that the source must not leave, and `hostPath` marks a path of the machine, unlike the files of the node.
     Targets and the working directory need not exist on the host. `hidden` are directories of the host that the
-    container sees empty and cannot mount, `known` devices and inodes of some of them. `private` are directories of the
-    host in whose place it has its own. `devices` are those besides the usual ones; a privileged container has all of
-    them and no protection of the kernel's files.
+    container sees empty and cannot mount. `private` are directories of the host in whose place it has its own.
+    `devices` are those besides the usual ones; a privileged container has all of them and no protection of the kernel's
+    files.
     """
     check(libc.unshare(_CLONE_NEWNS), "create a mount namespace")
     mount(None, "/", None, REC | PRIVATE)
     host_mounts = read_mounts()
-    hidden_directories = HiddenDirectories(hidden, host_mounts, known=known)
+    hidden_directories = HiddenDirectories(hidden, host_mounts)
     volumes = ContainerVolumes(mounts, host_mounts, hidden=hidden_directories, privileged=privileged)
     # Relative to the scratch directory, because the options of an overlay cannot hold every character of a path.
     os.chdir(scratch)

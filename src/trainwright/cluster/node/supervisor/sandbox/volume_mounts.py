@@ -60,6 +60,8 @@ class ContainerVolumes:
         self._privileged = privileged
         self._volumes = {str(config["target"]): OpenVolume(config, self._hidden, host_mounts) for config in mounts}
         self._covers = Covers()
+        self._points: dict[str, str] = {}
+        """Targets without links."""
         for volume in self._volumes.values():
             if volume.of_machine and _PROCESSES in volume.file_systems and not privileged:
                 raise OSError(errno.EACCES, f"hostPath {volume.source} shows the processes of this machine")
@@ -71,13 +73,13 @@ class ContainerVolumes:
     @property
     def shared(self) -> list[str]:
         """What the container shares with this machine besides its volumes."""
-        shared = [target for target, volume in self._volumes.items() if volume.is_shared]
+        shared = [self._points[target] for target, volume in self._volumes.items() if volume.is_shared]
         return [*shared, *(path for path in self._covers.pinned if is_below(path, shared))]
 
     def mount(self, working_directory: str, overlays: OverlayLayers, *, host_files: bool, host_devices: bool) -> None:
         """Mounts volumes and covers, the outer ones first, and creates the working directory. `host_files`: the root
         directory has the files of this machine. `host_devices`: devices in volumes can be used."""
-        points = {target: resolve_without_proc(target) for target in self._volumes}
+        points = self._points = {target: resolve_without_proc(target) for target in self._volumes}
         covered = self._covered(points, host_files=host_files)
         depths = {place: path.count("/") for place, path in (*points.items(), *zip(covered, covered, strict=True))}
         places = sorted(depths, key=depths.__getitem__)
