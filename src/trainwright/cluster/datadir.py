@@ -300,7 +300,7 @@ class DataDir:
         return self._secret(self.token_file)
 
     def session_secret(self) -> bytes:
-        """Of the keys with which the node opens sessions in its pods; kept, because pods outlive the cluster."""
+        """The secret of the keys with which the node opens sessions in pods; kept, because pods outlive the cluster."""
         return self._secret(self.path / "sessions.key").encode()
 
     def _secret(self, path: Path) -> str:

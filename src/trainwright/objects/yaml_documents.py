@@ -62,7 +62,7 @@ def check_depth(text: bytes | str) -> None:
 
 
 class ExpandedSize(NamedTuple):
-    """Of a document whose aliases are replaced by what they refer to."""
+    """The size of a document whose aliases are replaced by what they refer to."""
 
     values: int
     characters: int

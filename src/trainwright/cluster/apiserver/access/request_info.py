@@ -24,7 +24,7 @@ _INVALID_ESCAPE = re.compile("%(?![0-9A-Fa-f]{2})")
 
 @dataclass(frozen=True, slots=True)
 class RequestInfo(Attributes):
-    """Of a list or watch, `name` is the one that its field selector demands; `name_in_path` is empty then."""
+    """A list or watch has the `name` that its field selector demands; `name_in_path` is empty then."""
 
     method: str = "GET"
     url_path: str = "/"

@@ -1,7 +1,7 @@
 """Annotations that give pods access to this machine: a directory of it, and the Python that programs start with.
 
 They are for the machine's owner, who has every permission in the cluster and writes them with `trainwright run`, and
-for those to whom a ClusterRoleBinding gives the verb `use` for `machines.node.trainwright.dev`. Other users can write
+for users that a ClusterRoleBinding gives the verb `use` for `machines.node.trainwright.dev`. Other users can write
 jobs and pods, and everything from which controllers make pods, but not these annotations anywhere in them; nor can they
 change what an object with them runs.
 """
@@ -19,7 +19,7 @@ from trainwright.objects.resources import Resource
 
 _OF_OWNER = frozenset({DIRECTORY, PYTHON})
 _USE_OF_MACHINE = Attributes("use", PREFIX.rstrip("/"), "machines", "", "", "")
-_NOT_RUN = frozenset({"metadata", "status"})
+_NOT_PROGRAM = frozenset({"metadata", "status"})
 
 
 def check_machine_annotations(
@@ -29,7 +29,7 @@ def check_machine_annotations(
     if user.is_master:
         return
     found, before = dict(_find(new, "")), dict(_find(old, "")) if old else {}
-    if not found or (old and found == before and _run(new) == _run(old)):
+    if not found or (old and found == before and _program(new) == _program(old)):
         return
     if authorizer.authorize(user, _USE_OF_MACHINE).allowed:
         return
@@ -53,5 +53,5 @@ def _find(value: Any, path: str) -> Iterator[tuple[str, Any]]:
                 yield from _find(item, f"{path}[{index}]")
 
 
-def _run(obj: Object) -> Object:
-    return {key: value for key, value in obj.items() if key not in _NOT_RUN}
+def _program(obj: Object) -> Object:
+    return {key: value for key, value in obj.items() if key not in _NOT_PROGRAM}

@@ -23,7 +23,7 @@ def read_options(request: ApiRequest) -> Object:
 
 
 def check_options(request: ApiRequest, body: Object) -> None:
-    """Of a body that is not sent but patched."""
+    """For a body that is not sent but patched."""
     _check_options(_options_kind(request), request.info.scope, body)
 
 

@@ -43,7 +43,7 @@ class _Field:
 
 _NO_DEFAULT = object()
 _MAX_DEFAULT_BYTES = 3 * 1024 * 1024
-"""Of all defaults in one object, which cannot be stored if they have more: each element of a list can get them."""
+"""The size of all defaults in one object, which cannot be stored beyond it: each element of a list can get them."""
 
 
 def compile_schema(schema: Schema, lookup: Lookup | None = None, *, root: bool = False) -> Walk:

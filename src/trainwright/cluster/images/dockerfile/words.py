@@ -9,9 +9,9 @@ from trainwright.cluster.images.dockerfile.errors import ExpansionError
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SPECIAL = frozenset("0123456789@*#")
 MAX_CHARACTERS = 1024 * 1024
-"""Of an expanded text: variables that refer to each other grow without end."""
+"""The size of an expanded text: variables that refer to each other grow without end."""
 _MAX_DEPTH = 50
-"""Of `${A:-${B:-…}}`."""
+"""How deep `${A:-${B:-…}}` may be nested."""
 
 
 def expand(word: str, variables: Mapping[str, str], escape: str = "\\") -> str:

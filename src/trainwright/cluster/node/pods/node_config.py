@@ -20,7 +20,7 @@ class NodeConfig:
     supervisor_python: str
     machine: Machine
     session_secret: bytes = b""
-    """Of the keys with which sessions are opened in pods."""
+    """The secret of the keys with which sessions are opened in pods."""
     home: str
     shared_home: str | None
     homes: tuple[str, ...] = ()

@@ -22,7 +22,7 @@ from trainwright.objects import Object
 from trainwright.objects.quantities import parse_quantity
 
 _MAX_FILE_BYTES = 64 * 1024 * 1024
-"""Of all files from the API in one pod: a short manifest can mount an object of a megabyte thousands of times."""
+"""The size of all files from the API in one pod: a manifest can mount an object of a megabyte thousands of times."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

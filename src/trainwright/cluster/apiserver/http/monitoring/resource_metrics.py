@@ -35,8 +35,10 @@ class ResourceMetrics:
         found = listed
         if shown == POD_METRICS:
             listed = [one for one in listed if (one.obj.get("status") or {}).get("phase") == _RUNNING]
-        sample = await self._reader.read([one.obj["metadata"]["uid"] for one in listed if shown == POD_METRICS])
-        items = [_node_metrics(one.obj, sample) for one in listed] if shown == NODE_METRICS else _pods(listed, sample)
+        sample = await self._reader.read([stored.obj["metadata"]["uid"] for stored in listed if shown == POD_METRICS])
+        items = (
+            [_node_metrics(stored.obj, sample) for stored in listed] if shown == NODE_METRICS else _pods(listed, sample)
+        )
         if name and not items:
             raise _not_found(shown, found[0].key[0], name)
         if name:

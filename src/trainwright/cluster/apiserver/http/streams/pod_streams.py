@@ -101,7 +101,7 @@ class SessionLimit:
 
 
 def read_stream_options(query: MultiMapping[str]) -> StreamOptions:
-    """Of exec and attach. Each argument of the command is a parameter."""
+    """The parameters of exec and attach. Each argument of the command is one of them."""
     tty = read_flag(query, "tty")
     options = StreamOptions(
         command=tuple(query.getall("command", ())),

@@ -71,7 +71,7 @@ def _validate_config_map(config_map: Object) -> list[FieldError]:
 
 
 def _decoded_size(text: str) -> int:
-    """Of base64."""
+    """The characters of base64."""
     return len(text) // 4 * 3 - text.count("=", len(text) - 2)
 
 

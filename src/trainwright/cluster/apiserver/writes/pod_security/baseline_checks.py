@@ -156,7 +156,10 @@ def has_unsafe_seccomp(context: Object) -> bool:
 
 def _seccomp_annotations(metadata: Object, spec: Object) -> Violation | None:
     annotations = metadata.get("annotations") or {}
-    keys = {_SECCOMP_POD_ANNOTATION, *(_SECCOMP_CONTAINER_ANNOTATION + one.get("name", "") for one in containers(spec))}
+    keys = {
+        _SECCOMP_POD_ANNOTATION,
+        *(_SECCOMP_CONTAINER_ANNOTATION + item.get("name", "") for item in containers(spec)),
+    }
     found = sorted(
         f"{key}={quoted(annotations[key])}"
         for key in keys & annotations.keys()
@@ -208,7 +211,7 @@ def _selinux_options(allowed: set[str]) -> PodCheck:
 
 def _sysctls(allowed: set[str]) -> PodCheck:
     def check(_metadata: Object, spec: Object) -> Violation | None:
-        wanted = [one.get("name", "") for one in security_context(spec).get("sysctls") or ()]
+        wanted = [sysctl.get("name", "") for sysctl in security_context(spec).get("sysctls") or ()]
         found = [name for name in wanted if name not in allowed]
         return Violation("forbidden sysctls", ", ".join(found)) if found else None
 

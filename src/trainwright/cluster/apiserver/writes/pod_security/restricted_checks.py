@@ -70,7 +70,9 @@ def _volume_types(_metadata: Object, spec: Object) -> Violation | None:
     ]
     if not bad:
         return None
-    types = sorted({next((one for one in _OTHER_VOLUMES if volume.get(one) is not None), "unknown") for volume in bad})
+    types = sorted(
+        {next((kind for kind in _OTHER_VOLUMES if volume.get(kind) is not None), "unknown") for volume in bad}
+    )
     names = [volume.get("name", "") for volume in bad]
     verb = plural("uses", "use", len(names))
     return Violation(

@@ -6,12 +6,12 @@ from collections.abc import Iterable, Mapping
 from trainwright.cluster.node.referenced_objects import PodConfigError
 
 MAX_STRING_BYTES = 131_071
-"""Of one argument, or of one variable as `NAME=value`: MAX_ARG_STRLEN without the final zero byte."""
+"""The size of one argument, or of one variable as `NAME=value`: MAX_ARG_STRLEN without the final zero byte."""
 MAX_PROGRAM_BYTES = 2 * 1024 * 1024
-"""Of arguments and environment together, with a zero byte and a pointer each: what the kernel allows with the usual
+"""The size of arguments and environment, with a zero byte and a pointer each: what the kernel allows with the usual
 stack limit of 8 MiB."""
 MAX_POD_BYTES = 64 * 1024 * 1024
-"""Of the programs of all containers of a pod: thousands of containers can share long values."""
+"""The size for all containers of a pod: thousands of containers can share long values."""
 MAX_PATH_BYTES = 4095
 """PATH_MAX without the final zero byte."""
 
