@@ -1,5 +1,6 @@
 """The contexts of embedded clusters in the user's kubeconfig: none takes that of another."""
 
+import json
 import os
 import socket
 from collections.abc import Iterator
@@ -30,7 +31,7 @@ def cluster(data: DataDir, server: str = "https://127.0.0.1:1") -> ClusterConfig
     """One that has been started; nothing listens on port 1."""
     data.create()
     token = str(data.path)
-    data.token_file.write_text(token)
+    data.credential.write_text(json.dumps({"status": {"token": token}}))
     merge_into_kubeconfig(data.kubeconfig, name="trainwright", server=server, ca_data=b"ca", token=token)
     return ClusterConfig(server=server, ca_data=b"ca", token=token)
 
@@ -45,7 +46,8 @@ def file(request: pytest.FixtureRequest, home: Path) -> Path:
 
 def token_of(file: Path, context: str) -> str | None:
     config = load_kubeconfig(file, context=context)
-    return config.token_file.read_text() if config.token_file else config.token
+    plugin = config.exec_plugin
+    return json.loads(Path(plugin.args[0]).read_text())["status"]["token"] if plugin else config.token
 
 
 def test_a_kubeconfig_that_pods_can_read_does_not_contain_the_token(home: Path, file: Path) -> None:
@@ -53,9 +55,11 @@ def test_a_kubeconfig_that_pods_can_read_does_not_contain_the_token(home: Path, 
     add_context(file, cluster(data), data)
     config = load_kubeconfig(file, context="trainwright")
     if file.parent.name == ".kube":
-        assert (config.token, config.token_file) == (str(data.path), None)
+        assert (config.token, config.exec_plugin) == (str(data.path), None)
     else:
-        assert (config.token, config.token_file) == (None, data.path / "token")
+        assert config.exec_plugin is not None
+        assert (config.token, config.exec_plugin.args) == (None, (str(data.path / "credential.json"),))
+        assert str(data.path) not in file.read_text().replace(str(data.credential), "")
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to other users")

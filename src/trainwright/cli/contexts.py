@@ -1,6 +1,7 @@
 """The context of an embedded cluster in the user's kubeconfig, for kubectl and other tools."""
 
 import contextlib
+import json
 import os
 import re
 import socket
@@ -43,7 +44,7 @@ def add_context(kubeconfig: Path, config: ClusterConfig, data: DataDir) -> str:
         server=config.server,
         ca_data=config.ca_data or b"",
         token=config.token or "",
-        token_file=None if hidden else data.token_file,
+        credential=None if hidden else data.credential,
     )
     return name
 
@@ -71,11 +72,12 @@ def _same_user(first: ClusterConfig, second: ClusterConfig) -> bool:
 
 
 def _token(config: ClusterConfig) -> str | None:
-    if config.token_file is None:
+    """That of a kubeconfig which `add_context` wrote."""
+    if config.exec_plugin is None or not config.exec_plugin.args:
         return config.token
     try:
-        return config.token_file.read_text().strip()
-    except (OSError, UnicodeDecodeError):
+        return str(json.loads(Path(config.exec_plugin.args[-1]).read_bytes())["status"]["token"])
+    except (OSError, ValueError, KeyError, TypeError):
         return None
 
 

@@ -126,9 +126,9 @@ class DataDir:
         return self.path / "kubeconfig"
 
     @property
-    def token_file(self) -> Path:
-        """That of the user in kubeconfigs which pods can read."""
-        return self.path / "token"
+    def credential(self) -> Path:
+        """The token as an ExecCredential, for kubeconfigs that pods can read."""
+        return self.path / "credential.json"
 
     @property
     def pki(self) -> Path:
@@ -297,7 +297,12 @@ class DataDir:
 
     def token(self) -> str:
         """The bearer token of clients; created once and kept, so that kubeconfigs stay valid."""
-        return self._secret(self.token_file)
+        token = self._secret(self.path / "token")
+        credential = {"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential"}
+        content = msgspec.json.encode(credential | {"status": {"token": token}})
+        if _read_text(self.credential) != content.decode():
+            write_atomically(self.credential, content)
+        return token
 
     def session_secret(self) -> bytes:
         """The secret of the keys with which the node opens sessions in pods; kept, because pods outlive the cluster."""

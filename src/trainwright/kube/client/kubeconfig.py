@@ -80,18 +80,28 @@ def in_cluster_config(directory: Path = SERVICE_ACCOUNT) -> ClusterConfig:
 
 
 def merge_into_kubeconfig(
-    path: Path, *, name: str, server: str, ca_data: bytes, token: str = "", token_file: Path | None = None
+    path: Path, *, name: str, server: str, ca_data: bytes, token: str = "", credential: Path | None = None
 ) -> None:
     """Adds or replaces the cluster, user and context `name`. Sets current-context only if there is none. With
-    `token_file` the file names the token instead of containing it."""
+    `credential`, the file of an ExecCredential, clients read that instead of finding the token here."""
     document = _load_document(path) if path.exists() else {"apiVersion": "v1", "kind": "Config"}
     authority = base64.b64encode(ca_data).decode()
     _put(document, "clusters", name, {"cluster": {"server": server, "certificate-authority-data": authority}})
-    _put(document, "users", name, {"user": {"tokenFile": str(token_file)} if token_file else {"token": token}})
+    _put(document, "users", name, {"user": {"exec": _reading(credential)} if credential else {"token": token}})
     _put(document, "contexts", name, {"context": {"cluster": name, "user": name}})
     if not document.get("current-context"):
         document["current-context"] = name
     _replace_file(path, document)
+
+
+def _reading(credential: Path) -> dict[str, Any]:
+    """A plugin, because a `tokenFile` would come before `kubectl --token`."""
+    return {
+        "apiVersion": "client.authentication.k8s.io/v1",
+        "command": "cat",
+        "args": [str(credential)],
+        "interactiveMode": "Never",
+    }
 
 
 def remove_from_kubeconfig(path: Path, *, name: str) -> None:
