@@ -2,6 +2,7 @@
 
 from tests.cli.commands.jobs.conftest import Cluster
 from tests.support.objects.shell_jobs import shell_job
+from tests.support.waiting import wait_until
 from trainwright.objects.resources import PODS
 
 CRASH = """
@@ -45,8 +46,9 @@ def test_a_stopped_job_has_not_failed(embedded_namespace: Cluster) -> None:
     cluster.create(shell_job("digits", "exec sleep 600"))
     cluster.succeed("wait", "digits", "--for=running", "--timeout", "120s")
     cluster.succeed("stop", "digits")
+    # The pod's record says how it ended a moment after its object is gone.
+    wait_until(lambda: "Stopped, cleaned up" in cluster.succeed("describe", "digits"))
     text = cluster.succeed("describe", "digits")
-    assert "Stopped, cleaned up" in text
     assert "ailed" not in text
     assert "failure" not in text
 
