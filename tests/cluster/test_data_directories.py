@@ -1,6 +1,7 @@
 """Every cluster knows the data directories of the others, to hide them from its pods."""
 
 import os
+import pwd
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,9 @@ from trainwright.cluster.datadir import DataDir
 
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """That of the variable and of the user database."""
     monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr("pwd.getpwuid", lambda user: pwd.struct_passwd(("me", "x", user, 0, "", str(tmp_path), "")))
     monkeypatch.delenv("XDG_DATA_HOME", raising=False)
     return tmp_path
 
@@ -43,6 +46,24 @@ def test_clusters_elsewhere_by_their_variables_are_found(home: Path, monkeypatch
     assert {default.path, other.path} <= set(all_data_directories())
     monkeypatch.delenv("XDG_DATA_HOME")
     assert {default.path, other.path} <= set(all_data_directories())
+
+
+def test_clusters_with_another_home_are_found_by_that_of_the_user_database(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(home / "first"))
+    (home / "first").mkdir()
+    data = created(home / "anywhere/data")
+    register(data)
+    monkeypatch.setenv("HOME", str(home / "second"))
+    assert data.path in all_data_directories()
+
+
+def test_what_pods_could_plant_is_there_before_them(home: Path) -> None:
+    register(created(home / "cluster"))
+    for name in (".kube", ".local/share/trainwright", ".local/share/trainwright.clusters"):
+        assert (home / name).is_dir()
+        assert home / name in all_data_directories()
 
 
 def test_no_place_for_a_note_is_no_error(home: Path) -> None:
@@ -78,5 +99,13 @@ def test_root_hides_the_clusters_of_other_users(home: Path, monkeypatch: pytest.
     alice = home / "home/alice"
     (alice / ".local/share/trainwright-dev").mkdir(parents=True)
     (alice / ".kube").mkdir()
-    monkeypatch.setattr("trainwright.cluster.data_directories._other_homes", lambda: (alice,))
-    assert {alice / ".kube", alice / ".local/share/trainwright-dev"} <= set(all_data_directories())
+    data = created(home / "srv/data")
+    register(data)
+    user, notes = 46_666, alice / ".local/share/trainwright.clusters"
+    (home / ".local/share/trainwright.clusters").rename(notes)
+    for path in (notes, data.path):
+        os.chown(path, user, -1)
+    monkeypatch.setattr("trainwright.cluster.data_directories._other_homes", lambda: ((alice, user),))
+    assert {alice / ".kube", alice / ".local/share/trainwright-dev", data.path} <= set(all_data_directories())
+    os.chown(data.path, 0, -1)
+    assert data.path not in all_data_directories(), "a note of alice must not hide what belongs to others"

@@ -26,38 +26,55 @@ _FIRST_USER = 1000
 def register(data: DataDir) -> None:
     """Other clusters hide the directory from the pods that they start from now on. Forgets those that are gone.
 
-    There is no place for the note in a home of another user, as with `sudo`, or on a full disk: then pods of other
-    clusters of this user see the directory.
+    Makes what pods must not make first in a shared home: they would choose where credentials are written. In a home of
+    another user, as with `sudo`, or on a full disk there is no place for notes: then pods of other clusters see the
+    directory.
     """
-    notes, real = Path.home() / _NOTES, os.path.realpath(data.path)
-    with suppress(UntrustedPathError, OSError):
-        os.close(open_private_directory(notes))
-        present = dict(_read(notes))
-        for note, path in present.items():
-            if not path.is_dir():
-                note.unlink(missing_ok=True)
-        note = notes / hashlib.sha256(os.fsencode(real)).hexdigest()[:16]
-        if present.get(note) != Path(real):
-            write_atomically(note, os.fsencode(real))
+    real = os.path.realpath(data.path)
+    for home in _own_homes():
+        notes = home / _NOTES
+        with suppress(UntrustedPathError, OSError):
+            for directory in (home / _CREDENTIALS, home / _DATA_HOME / "trainwright", notes):
+                os.close(open_private_directory(directory))
+            present = dict(_read(notes, os.geteuid()))
+            for note, path in present.items():
+                if not path.is_dir():
+                    note.unlink(missing_ok=True)
+            note = notes / hashlib.sha256(os.fsencode(real)).hexdigest()[:16]
+            if present.get(note) != Path(real):
+                write_atomically(note, os.fsencode(real))
 
 
 def all_data_directories() -> list[Path]:
-    """Those that exist of this user's clusters; for root, whose pods read every file, those of other users in their
-    usual places too. Kubeconfigs in homes are among them."""
+    """Those that exist of this user's clusters; for root, whose pods read every file, those of all users. The
+    directories of kubeconfigs in homes are among them."""
     found = [data.path for data in DataDir.all_named()]
-    for home in {Path.home(), Path(pwd.getpwuid(os.geteuid()).pw_dir)}:
-        found += [home / _CREDENTIALS, home / _NOTES, *(home / _DATA_HOME).glob("trainwright*")]
-        found += [path for _, path in _read(home / _NOTES) if (path / "format").exists()]
+    homes = {home: os.geteuid() for home in _own_homes()}
     if os.geteuid() == 0:
-        for home in _other_homes():
-            found += [home / _CREDENTIALS, *(home / _DATA_HOME).glob("trainwright*")]
+        homes = dict(_other_homes()) | homes
+    for home, user in homes.items():
+        found += [home / _CREDENTIALS, home / _NOTES, *(home / _DATA_HOME).glob("trainwright*")]
+        found += [path for _, path in _read(home / _NOTES, user) if _is_data_directory(path, user)]
     return [path for path in dict.fromkeys(found) if path.exists()]
 
 
-def _read(notes: Path) -> Iterator[tuple[Path, Path]]:
-    """The notes of this user, not of another one in whose home this command runs."""
+def _own_homes() -> list[Path]:
+    """HOME, and that of the user database, which clusters with another HOME have in common."""
+    return list(dict.fromkeys((Path.home(), Path(pwd.getpwuid(os.geteuid()).pw_dir))))
+
+
+def _is_data_directory(path: Path, user: int) -> bool:
+    """A note must not hide any directory."""
+    try:
+        return path.stat().st_uid == user and (path / "format").exists()
+    except OSError:
+        return False
+
+
+def _read(notes: Path, user: int) -> Iterator[tuple[Path, Path]]:
+    """The notes of a user in a directory of that user."""
     with suppress(OSError):
-        if notes.lstat().st_uid != os.geteuid():
+        if notes.lstat().st_uid != user:
             return
         for note in sorted(notes.iterdir()):
             status = note.lstat()
@@ -66,8 +83,9 @@ def _read(notes: Path) -> Iterator[tuple[Path, Path]]:
 
 
 @cache
-def _other_homes() -> tuple[Path, ...]:
-    """Without those that would have to be mounted first."""
+def _other_homes() -> tuple[tuple[Path, int], ...]:
+    """With their users, without those that would have to be mounted first."""
     automatic = [point for _, _, point, kind in read_mounts() if kind == "autofs"]
-    homes = {entry.pw_dir for entry in pwd.getpwall() if entry.pw_uid >= _FIRST_USER}
-    return tuple(Path(home) for home in sorted(homes) if home.startswith("/") and not is_below(home, automatic))
+    homes = {entry.pw_dir: entry.pw_uid for entry in pwd.getpwall() if entry.pw_uid >= _FIRST_USER}
+    usable = (home for home in sorted(homes) if home.startswith("/") and not is_below(home, automatic))
+    return tuple((Path(home), homes[home]) for home in usable)

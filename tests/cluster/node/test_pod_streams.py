@@ -284,6 +284,12 @@ async def test_pod_survives_a_prepared_command_without_its_streams(plain: Any) -
         assert await run(pod, "echo", "on") == (0, b"on\n", b"")
 
 
+async def test_command_has_its_three_streams_alone(runner: Any) -> None:
+    with runner.run(container(SLEEP)) as pod:
+        code, shown, _ = await run(pod, "sh", "-c", "ls /proc/$$/fd")
+    assert (code, shown.split()) == (0, [b"0", b"1", b"2"])
+
+
 @pytest.mark.parametrize("message", [b"[]", b"1", b"[" * 100_000, b'{"key": []}', b"\xff"])
 async def test_pod_survives_messages_that_are_no_requests(plain: Any, message: bytes) -> None:
     with plain.run(container(SLEEP)) as pod:

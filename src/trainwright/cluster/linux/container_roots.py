@@ -192,9 +192,11 @@ def populate_with_host(
         _populate_with_directories(root, layers, mount_points, replaced)
     _make_temporary_directory(root, layers)
     _make_run_directory(root, layers)
-    for path in private:
+    for path in private:  # the last one may be inside another
         if os.path.isdir(root + path):
             layers.mount([*layers.image_directories(path), _empty_directory()], root + path, path=path)
+        else:
+            os.makedirs(root + path)
     for name in ("sys", "dev", "proc"):
         os.makedirs(f"{root}/{name}", exist_ok=True)
 

@@ -22,7 +22,7 @@ from trainwright.cluster.node.pod_processes import process_trees
 from trainwright.cluster.node.records.log_files import LogFiles, find_log, find_pod, run_has_ended, split_records
 from trainwright.cluster.node.session_keys import session_key
 from trainwright.cluster.node.supervisor.containers import terminals
-from trainwright.cluster.node.supervisor.files import SESSION_SOCKET, SocketPath, read_json
+from trainwright.cluster.node.supervisor.files import SESSION_SOCKET, SocketPath, read_json, receive
 from trainwright.kube.client.exec_protocol import Output
 from trainwright.objects import Object
 from trainwright.objects.kinds.pod_streams import StreamOptions, StreamUnavailable
@@ -328,7 +328,7 @@ async def _receive(connection: socket.socket) -> tuple[Any, list[int]]:
     loop = asyncio.get_running_loop()
     while True:
         try:
-            data, descriptors, _, _ = socket.recv_fds(connection, _MAX_MESSAGE_BYTES, 1, socket.MSG_CMSG_CLOEXEC)
+            data, descriptors, _ = receive(connection, _MAX_MESSAGE_BYTES, 1)
         except BlockingIOError:
             readable = asyncio.Event()
             loop.add_reader(connection, readable.set)

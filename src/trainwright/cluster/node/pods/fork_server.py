@@ -10,6 +10,7 @@ from pathlib import Path
 
 from trainwright.cluster.node.pods.pod_directory import PodDirectory, SupervisorProcess
 from trainwright.cluster.node.session_keys import session_key
+from trainwright.cluster.node.supervisor.files import receive
 from trainwright.cluster.node.supervisor.sandbox.detection import PROGRAM
 from trainwright.cluster.node.supervisor.supervise import FORK_SERVER
 from trainwright.cluster.process_identity import ProcessIdentity, identify
@@ -81,7 +82,7 @@ class ForkServer:
     def _on_answer(self) -> None:
         assert self._socket is not None  # noqa: S101 - it has just become readable
         try:
-            answer, descriptors, _, _ = socket.recv_fds(self._socket, _MAX_ANSWER, 1)
+            answer, descriptors, _ = receive(self._socket, _MAX_ANSWER, 1)
         except BlockingIOError:
             return
         except ConnectionError:

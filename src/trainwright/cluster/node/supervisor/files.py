@@ -88,6 +88,17 @@ def notify_agent(node_directory: str, message: str) -> bool:
     return True
 
 
+def receive(connection: socket.socket, size: int, descriptors: int) -> tuple[bytes, list[int], int]:
+    """A message with its descriptors, which no program inherits, and its flags. (recv_fds of Python 3.11 does not pass
+    MSG_CMSG_CLOEXEC on.)"""
+    from socket import recv_fds  # not at the start of every pod
+
+    data, received, flags, _ = recv_fds(connection, size, descriptors)
+    for descriptor in received:
+        os.set_inheritable(descriptor, False)
+    return data, received, flags
+
+
 def listen_for_sessions(directory: str) -> socket.socket:
     """Opens the socket in the pod's directory on which the agent asks for sessions in containers."""
     import socket  # imported here, where it does not delay the first container

@@ -246,6 +246,25 @@ def test_modes_of_devices_and_kernel_files_are_not_changed_for_the_machine(overl
             Path(path).chmod(stat.S_IMODE(before))
 
 
+@pytest.mark.skipif(not Path("/dev/autofs").exists(), reason="no device to try it with")
+@pytest.mark.parametrize(("source", "place"), [("/dev", "autofs"), ("/", "dev/autofs"), ("/dev/autofs", "")])
+def test_devices_in_a_host_path_are_not_changed_for_the_machine(
+    overlay: Any, home: Home, source: str, place: str
+) -> None:
+    mount = {"source": source, "target": "/host", "volume": source, "readOnly": False, "hostPath": True}
+    before = Path("/dev/autofs").stat()
+    target = f"/host/{place}".rstrip("/")
+    run(overlay, home, "/bin/sh", "-c", f"chmod 0640 {target}; chown 1 {target}; echo done", mounts=[mount])
+    after = Path("/dev/autofs").stat()
+    assert (after.st_mode, after.st_uid) == (before.st_mode, before.st_uid)
+
+
+def test_shared_memory_in_a_host_path_is_writable(overlay: Any, home: Home) -> None:
+    mount = {"source": "/dev/shm", "target": "/host", "volume": "/dev/shm", "readOnly": False, "hostPath": True}
+    script = "touch /host/trainwright-test && rm /host/trainwright-test && echo written"
+    assert run(overlay, home, "/bin/sh", "-c", script, mounts=[mount]) == ["written"]
+
+
 def test_devices_can_be_used(overlay: Any, home: Home) -> None:
     script = "echo x > /dev/null && head -c 1 /dev/zero | wc -c && echo y > /dev/full || echo full"
     assert run(overlay, home, "/bin/sh", "-c", script)[0] == "1"

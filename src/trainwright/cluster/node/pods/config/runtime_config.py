@@ -192,7 +192,7 @@ def _pod_fields(pod: Object, context: PodContext, volumes: Mapping[str, Volume])
         "nfsVolumes": _nfs_volumes(volumes),
         "memoryLimit": memory_limit(pod),
         "hidden": list(context.hidden),
-        "privateHomes": list(context.private_homes),
+        "privateHomes": list(dict.fromkeys((*context.private_homes, context.home))) if context.private_homes else [],
         "openFiles": context.open_files,
         "deadlineAt": deadline_at(pod, context.started_at),
     }

@@ -21,6 +21,7 @@ from hmac import compare_digest
 
 from trainwright.cluster.node.supervisor.containers import container_status
 from trainwright.cluster.node.supervisor.containers.host_paths import replace_paths
+from trainwright.cluster.node.supervisor.files import receive
 
 TYPE_CHECKING = False  # importing typing takes four milliseconds at the start of every pod
 if TYPE_CHECKING:
@@ -80,9 +81,7 @@ class ExecSessions:
 
     def _on_request(self, connection: socket.socket) -> None:
         try:
-            data, descriptors, flags, _ = socket.recv_fds(
-                connection, _MAX_REQUEST_BYTES, _STREAMS, socket.MSG_CMSG_CLOEXEC
-            )
+            data, descriptors, flags = receive(connection, _MAX_REQUEST_BYTES, _STREAMS)
         except BlockingIOError:
             return
         except OSError:

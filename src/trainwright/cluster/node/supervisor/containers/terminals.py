@@ -12,6 +12,7 @@ import termios
 
 from trainwright.cluster.linux.process_tree import die_with_parent
 from trainwright.cluster.node.supervisor import processes
+from trainwright.cluster.node.supervisor.files import receive
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ def send_terminal(channel: int, master: int) -> None:
 def receive_report(channel: int, size: int) -> tuple[bytes, int | None]:
     """What the child reports, and its terminal if that came with it. Nothing at the end."""
     with socket.socket(fileno=os.dup(channel)) as reader:
-        data, descriptors, _, _ = socket.recv_fds(reader, size, 1, socket.MSG_CMSG_CLOEXEC)
+        data, descriptors, _ = receive(reader, size, 1)
     return data.replace(_MARK, b""), descriptors[0] if descriptors else None
 
 

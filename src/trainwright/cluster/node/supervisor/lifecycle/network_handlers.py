@@ -6,6 +6,7 @@ library only, and little of it: a pod with a probe forks every few seconds.
 
 from __future__ import annotations
 
+import json
 import socket
 import time
 
@@ -120,7 +121,12 @@ def _is_status(word: str) -> bool:
 
 def _render(request: dict[str, Any]) -> bytes:
     given = {name.lower() for name, _ in request["headers"]}
-    lines = [f"GET {request['path']} HTTP/1.1"]
+    for name, value in request["headers"]:
+        if not name or any(not "!" <= character <= "~" or character == ":" for character in name):
+            raise _CheckError(f"net/http: invalid header field name {json.dumps(name)}")
+        if any((character < " " and character != "\t") or character == "\x7f" for character in value):
+            raise _CheckError(f'net/http: invalid header field value for "{name}"')
+    lines = [f"GET {_escaped(request['path'])} HTTP/1.1"]
     if "host" not in given:
         lines.append(f"Host: {_address(request['host'], request['port'])}")
     if "user-agent" not in given:
@@ -129,6 +135,11 @@ def _render(request: dict[str, Any]) -> bytes:
         lines.append("Accept: */*")
     lines += [f"{name}: {value}" for name, value in request["headers"] if value or name.lower() != "accept"]
     return "\r\n".join([*lines, "Connection: close", "", ""]).encode()
+
+
+def _escaped(path: str) -> str:
+    """Spaces and control characters would begin another part of the request."""
+    return "".join(f"%{ord(char):02X}" if char <= " " or char == "\x7f" else char for char in path)
 
 
 def _wrap_tls(connection: socket.socket) -> socket.socket:

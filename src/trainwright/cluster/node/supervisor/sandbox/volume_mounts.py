@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 _PROCESSES = "proc"
 """The file system that shows processes, and through them the files that they see."""
+_DEVICES = "devtmpfs"
 _KERNEL_SETTINGS = frozenset(
     {"sysfs", "cgroup", "cgroup2", "debugfs", "tracefs", "securityfs", "bpf", "configfs", "efivarfs", "pstore"}
 )
@@ -45,6 +46,7 @@ class OpenVolume:
         self.read_only = bool(config.get("readOnly"))
         self.is_shared = "volume" not in config
         self.file_systems = file_systems_above(self.source, mounts)
+        """The types of those in which it lies, the innermost last."""
         if self.of_machine:
             hidden.check(self.descriptor, f"hostPath {config['source']}")
 
@@ -117,8 +119,10 @@ class ContainerVolumes:
 
     def _protect_kernel(self, point: str, volume: OpenVolume) -> None:
         """What a volume has of the kernel's own file systems: processes are those of the pod, settings read-only."""
-        if volume.file_systems & _KERNEL_SETTINGS:
+        if _KERNEL_SETTINGS & set(volume.file_systems):
             make_read_only(point)
+        elif volume.file_systems[-1:] == [_DEVICES]:  # their modes are those of the machine; /dev/shm is another mount
+            restrict(point, RDONLY, recursive=False)
         for _, _, host_point, kind in self._host_mounts:
             if is_below(host_point, [volume.source]):
                 place = point.rstrip("/") + host_point[len(volume.source.rstrip("/")) :]
@@ -126,11 +130,15 @@ class ContainerVolumes:
                     mount("tmpfs", place, "tmpfs", RDONLY | NOSUID | NODEV, "size=4k,nr_inodes=2")
                 elif kind in _KERNEL_SETTINGS and os.path.exists(place):
                     make_read_only(place)
+                elif kind == _DEVICES and os.path.exists(place):
+                    restrict(place, RDONLY, recursive=False)
 
 
-def file_systems_above(path: str, mounts: list[Mount]) -> set[str]:
-    """The types of the file systems in which a path lies, also of those whose mounts are mounted below others. Pure."""
-    return {kind for _, _, point, kind in mounts if path == point or is_below(path, [point])}
+def file_systems_above(path: str, mounts: list[Mount]) -> list[str]:
+    """The types of the file systems in which a path lies, also of those below which others are mounted; the innermost
+    last. Pure."""
+    above = [(len(point), kind) for _, _, point, kind in mounts if path == point or is_below(path, [point])]
+    return [kind for _, kind in sorted(above, key=lambda pair: pair[0])]
 
 
 def restrict_mount(point: str, *, no_devices: bool, read_only: bool) -> None:
