@@ -158,7 +158,7 @@ def kill_orphaned_pods(data: DataDir) -> int:
 def delete_data(data: DataDir) -> int:
     """Deletes the cluster's data and keeps images, which other clusters may use too; returns how many there are."""
     from trainwright.cluster.images.store import ImageStore, StoreError
-    from trainwright.cluster.node.supervisor.files import remove_tree
+    from trainwright.cluster.linux.trees import remove_tree
 
     store = ImageStore(data.path / "images")
     try:

@@ -38,7 +38,7 @@ class Limits:
     connections: int = 4096
     unauthenticated: int = 256
     """Connections without an authenticated request; all connections of a server without authentication."""
-    eviction_seconds: float = 1.0
+    eviction_seconds: float = 0.25
     """How old such a connection has to be to be closed for a new one."""
     request_seconds: float = 10.0
     """For the TLS handshake, and then for the first request to arrive."""

@@ -377,3 +377,13 @@ class TestMerging:
             self.merge(path)
         assert path.read_text() == "a: ["
         assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files to others")
+def test_a_kubeconfig_of_another_user_is_refused(tmp_path: Path) -> None:
+    """Its plugins would run as this user, for example with `sudo` and the other one's HOME."""
+    path = tmp_path / "config"
+    merge_into_kubeconfig(path, name="x", server="https://127.0.0.1:1", ca_data=b"", token="t")
+    os.chown(path, 46_666, -1)
+    with pytest.raises(ConfigError, match="belongs to another user"):
+        load_kubeconfig(path, context="x")

@@ -4,8 +4,8 @@
 """
 
 import asyncio
+import errno
 import logging
-import shutil
 from pathlib import Path
 
 import msgspec
@@ -18,6 +18,7 @@ from trainwright.cluster.controllers.persistentvolume_binding import (
     StorageClass,
     claim_names,
 )
+from trainwright.cluster.linux.trees import remove_tree
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.errors import AlreadyExists, NotFound
 from trainwright.kube.controller.controller import Controller
@@ -266,7 +267,9 @@ class PersistentVolumeController:
             return
         try:
             if path.exists() and not path.is_symlink():
-                await asyncio.to_thread(shutil.rmtree, path)
+                await asyncio.to_thread(remove_tree, str(path))
+                if path.exists():
+                    raise OSError(errno.EACCES, "some files could not be removed", str(path))
         except OSError as error:
             await self._set_failed(volume, f"{error.filename}: {error.strerror}")
             return

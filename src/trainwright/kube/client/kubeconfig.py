@@ -204,7 +204,22 @@ def _read_existing(path: Path | None) -> list[tuple[Path, dict[str, Any]]]:
     return [(candidate, _load_document(candidate)) for candidate in existing]
 
 
+def _check_owner(path: Path) -> None:
+    """Plugins in the file are started as this user, and its servers get what this user sends."""
+    try:
+        owner = path.stat().st_uid
+    except OSError:
+        return  # reading it says why
+    # In a user namespace root can be unmapped: then the root directory has its number.
+    if owner not in {os.geteuid(), 0, Path("/").stat().st_uid}:
+        raise ConfigError(
+            f"kubeconfig {path} belongs to another user (uid {owner}), who could run programs as this one with it: use "
+            "a copy that you have read, or set HOME or KUBECONFIG to your own (`sudo -H`)"
+        )
+
+
 def _load_document(path: Path) -> dict[str, Any]:
+    _check_owner(path)
     text = _read_file(path, "the kubeconfig")
     try:
         document = yaml.load(text, Loader=_PlainLoader)  # noqa: S506 (a SafeLoader without timestamps)

@@ -5,6 +5,8 @@ Every test here passes unchanged on the embedded server and on the real kube-api
 
 from typing import Any
 
+import pytest
+
 from tests.support.cluster.raw_api import STRATEGIC, RawApi
 from tests.support.objects.manifests import bind, pod
 
@@ -75,6 +77,20 @@ class TestPods:
                 'Invalid value: "a": subPathExpr and subPath are mutually exclusive',
             ),
         ]
+
+    @pytest.mark.parametrize("kind", ["requests", "limits"])
+    async def test_amounts_are_never_negative(self, api: RawApi, kind: str) -> None:
+        """They would give a namespace more than its quota."""
+        resources = {kind: {"memory": "-10Gi"}}
+        pod = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i", "resources": resources}]}}
+        reply = await api.post(api.path("pods"), pod)
+        assert reply.code == 422
+        where = f"spec.containers[0].resources.{kind}[memory]"
+        assert f'{where}: Invalid value: "-10Gi": must be greater than or equal to 0' in reply.message
+        claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "-1Gi"}}}
+        reply = await api.post(api.path("persistentvolumeclaims"), {"metadata": {"name": "c"}, "spec": claim})
+        assert reply.code == 422
+        assert 'spec.resources[storage]: Invalid value: "-1Gi": must be greater than zero' in reply.message
 
     async def test_grace_period_is_never_negative(self, api: RawApi) -> None:
         reply = await api.post(api.path("pods"), pod(spec={"terminationGracePeriodSeconds": -5}))

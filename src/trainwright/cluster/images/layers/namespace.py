@@ -1,15 +1,14 @@
 """Work on the files of images as the root of containers: an ordinary user does it in a user namespace, in which files
 have owners and whiteouts can be made."""
 
-import contextlib
 import os
 import pickle
-import shutil
 import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
+from trainwright.cluster.linux import trees
 from trainwright.cluster.linux.process_tree import die_with_parent
 from trainwright.cluster.linux.user_namespaces import enter_as_root
 
@@ -78,19 +77,9 @@ def _report(writer: int, function: Callable[[], object]) -> None:
 
 def remove_tree(path: Path) -> None:
     """Removes a directory with files of containers, whatever their owners and modes. What cannot be removed stays."""
-    _remove(path)
+    trees.remove_tree(str(path))
     if path.exists() and os.geteuid() != 0:
         try:
-            run_as_container_root(lambda: _remove(path))
+            run_as_container_root(lambda: trees.remove_tree(str(path)))
         except ContainerRootError:
             pass  # no file can have another owner either
-
-
-def _remove(path: Path) -> None:
-    for parent, directories, _ in os.walk(path):
-        for name in directories:
-            inner = os.path.join(parent, name)
-            if not os.path.islink(inner):
-                with contextlib.suppress(OSError):
-                    os.chmod(inner, 0o700)
-    shutil.rmtree(path, ignore_errors=True)

@@ -32,6 +32,9 @@ _MAX_TIMES = 200_000
 _DIRECTORY = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
 
 
+_MAX_DEPTH = 255
+
+
 class LayerError(Exception):
     """The layer cannot be unpacked; one sentence that names the entry and the cause."""
 
@@ -314,6 +317,8 @@ def _clean(name: bytes) -> bytes:
     parts = [part for part in name.split(b"/") if part not in {b"", b"."}]
     if b".." in parts:
         raise LayerError(f"{_shown(name)} leads out of the layer")
+    if len(parts) > _MAX_DEPTH:
+        raise LayerError(f"{_shown(name)} lies in more than {_MAX_DEPTH} directories")
     return b"/".join(parts)
 
 

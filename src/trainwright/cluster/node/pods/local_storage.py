@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from math import ceil
 from pathlib import Path
 
+from trainwright.cluster.linux.trees import walk
 from trainwright.objects import Object
 from trainwright.objects.quantities import parse_quantity
 
@@ -35,7 +36,7 @@ def exceeded_limit(volumes: list[tuple[str, str]], directory: Path) -> str:
 def _used_bytes(directory: Path) -> int:
     """Blocks on the disk; a file with several names counts once."""
     total, seen = 0, set()
-    for parent, _, names in os.walk(directory):
+    for parent, _, names in walk(str(directory)):
         for path in (parent, *(f"{parent}/{name}" for name in names)):
             try:
                 found = os.lstat(path)

@@ -7,7 +7,8 @@ import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from trainwright.cluster.node.supervisor.files import SESSION_SOCKET, read_json, remove_tree, write_json
+from trainwright.cluster.linux.trees import remove_tree
+from trainwright.cluster.node.supervisor.files import SESSION_SOCKET, read_json, write_json
 from trainwright.cluster.process_identity import ProcessIdentity
 
 _NEEDED_BY_PROCESSES = ("volumes", "shm", "proc", "root")

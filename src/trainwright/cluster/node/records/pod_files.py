@@ -14,6 +14,7 @@ from pathlib import Path
 import msgspec
 
 from trainwright.cluster.linux.safe_paths import open_beneath
+from trainwright.cluster.linux.trees import walk
 from trainwright.cluster.node.pod_processes import running_containers
 from trainwright.cluster.node.records.private_files import read_private_files, read_runtime_config
 
@@ -173,7 +174,7 @@ def _below(source: Path, path: str, root: Path) -> list[PodFile]:
     if source.is_file():
         return [PodFile(path=path, source=source, root=root)]
     found = []
-    for parent, directories, names in os.walk(source):
+    for parent, directories, names in walk(str(source)):
         directories.sort()
         for file in (Path(parent, name) for name in sorted(names)):
             if file.is_file() and not file.is_symlink():

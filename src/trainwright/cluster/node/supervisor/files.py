@@ -132,25 +132,3 @@ def remove_file(path: str) -> None:
         os.unlink(path)
     except FileNotFoundError:
         pass
-
-
-def remove_tree(path: str) -> None:
-    """Removes a directory of a pod, except files that cannot be removed. The work directories of overlays have mode
-    000."""
-    for parent, directories, _ in os.walk(path):
-        for name in directories:
-            _try(lambda inner: None if os.path.islink(inner) else os.chmod(inner, 0o700), os.path.join(parent, name))
-    for parent, directories, names in os.walk(path, topdown=False):
-        for name in names:
-            _try(os.unlink, os.path.join(parent, name))
-        for name in directories:
-            inner = os.path.join(parent, name)
-            _try(os.unlink if os.path.islink(inner) else os.rmdir, inner)
-    _try(os.rmdir, path)
-
-
-def _try(change: Any, path: str) -> None:
-    try:
-        change(path)
-    except OSError:
-        pass  # another user's file in a volume, or already removed; continue with the others

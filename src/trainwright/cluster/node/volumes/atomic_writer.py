@@ -11,7 +11,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from trainwright.cluster.node.supervisor.files import remove_tree
+from trainwright.cluster.linux.trees import remove_tree
 from trainwright.cluster.node.volumes.files import Files
 
 _DATA = "..data"

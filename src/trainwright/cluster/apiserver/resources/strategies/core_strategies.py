@@ -153,6 +153,8 @@ def _validate_volume(volume: Object) -> list[FieldError]:
         found.append(required("spec.capacity"))
     elif "storage" not in capacity:
         found.append(not_supported("spec.capacity", capacity, ["storage"]))
+    elif parse_quantity(capacity["storage"]) <= 0:
+        found.append(invalid("spec.capacity[storage]", capacity["storage"], "must be greater than zero"))
     sources = spec.keys() - _VOLUME_SETTINGS
     if not sources:
         found.append(required("spec", "must specify a volume type"))
@@ -179,8 +181,11 @@ def _prepare_new_claim(claim: Object) -> None:
 def _validate_claim(claim: Object) -> list[FieldError]:
     spec = claim["spec"]
     found = _access_mode_errors(spec, "at least 1 access mode is required")
-    if "storage" not in ((spec.get("resources") or {}).get("requests") or {}):
+    size = ((spec.get("resources") or {}).get("requests") or {}).get("storage")
+    if size is None:
         found.append(required("spec.resources[storage]"))
+    elif parse_quantity(size) <= 0:
+        found.append(invalid("spec.resources[storage]", size, "must be greater than zero"))
     return found + list(label_selector_errors(spec.get("selector") or {}, "spec.selector"))
 
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 import os
 import time
 
+from trainwright.cluster.linux.trees import remove_tree
 from trainwright.cluster.node.supervisor.containers import container_status
 from trainwright.cluster.node.supervisor.containers.cri_log import MAX_LOG_BYTES, LogFile, remove_old_logs
-from trainwright.cluster.node.supervisor.files import remove_tree
 from trainwright.cluster.node.supervisor.sandbox import sandbox
 
 TYPE_CHECKING = False  # importing typing takes four milliseconds at the start of every pod

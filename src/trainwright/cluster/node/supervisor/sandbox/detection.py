@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from trainwright.cluster.linux.seccomp import filter_system_calls
-from trainwright.cluster.node.supervisor.files import remove_tree
+from trainwright.cluster.linux.trees import remove_tree
 from trainwright.cluster.node.supervisor.sandbox import sandbox
 
 PROGRAM = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "supervise.py")

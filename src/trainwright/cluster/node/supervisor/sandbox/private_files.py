@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import stat
 
-from trainwright.cluster.node.supervisor.files import remove_tree
+from trainwright.cluster.linux.trees import remove_tree, walk
 
 TYPE_CHECKING = False  # importing typing takes four milliseconds
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def files_below(upper: str, path: str, originals: list[str] | None = None) -> It
     """The same for one directory, which the program saw at `path`. `originals` are what it saw there before, if that
     was not the host's directory."""
     examined = 0
-    for parent, directories, names in os.walk(upper):
+    for parent, directories, names in walk(upper):
         directories.sort()
         seen = os.path.normpath(os.path.join(path, os.path.relpath(parent, upper)))
         examined += 1 + len(names)
@@ -139,10 +139,10 @@ def _is_noise(path: str) -> bool:
 
 def _prune(upper: str, path: str, originals: list[str] | None) -> None:
     """Removes other files, and directories without files. A layer that is too big to be examined stays as it is."""
-    if sum(1 + len(names) for _, _, names in os.walk(upper)) > MAX_ENTRIES:
+    if sum(1 + len(names) for _, _, names in walk(upper)) > MAX_ENTRIES:
         return
     kept = {source for _, _, source in files_below(upper, path, originals)}
-    for parent, directories, names in os.walk(upper, topdown=False):
+    for parent, directories, names in reversed(list(walk(upper))):
         for name in names:
             if f"{parent}/{name}" not in kept:
                 _remove(f"{parent}/{name}")

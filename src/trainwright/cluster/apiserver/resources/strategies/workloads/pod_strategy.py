@@ -245,6 +245,10 @@ def _name_errors(named: Object, path: str, names: set[str]) -> Iterator[FieldErr
 
 def _resource_errors(resources: Object, path: str) -> Iterator[FieldError]:
     limits = resources.get("limits") or {}
+    for kind in ("limits", "requests"):
+        for name, amount in (resources.get(kind) or {}).items():
+            if parse_quantity(amount) < 0:
+                yield invalid(f"{path}.{kind}[{name}]", amount, "must be greater than or equal to 0")
     for name, wanted in (resources.get("requests") or {}).items():
         if name in limits and parse_quantity(wanted) > parse_quantity(limits[name]):
             detail = f"must be less than or equal to {name} limit of {limits[name]}"
