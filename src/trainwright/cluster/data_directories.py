@@ -7,10 +7,11 @@ import hashlib
 import os
 import pwd
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from trainwright.cluster.datadir import DataDir, write_atomically
 from trainwright.cluster.linux.mounts import is_below, read_mounts
@@ -48,10 +49,30 @@ def register(data: DataDir) -> None:
 def all_data_directories() -> list[Path]:
     """Those that exist of this user's clusters; for root, whose pods read every file, those of all users. The
     directories of kubeconfigs in homes are among them."""
-    found = [data.path for data in DataDir.all_named()]
     homes = {home: os.geteuid() for home in _own_homes()}
     if os.geteuid() == 0:
         homes = dict(_other_homes()) | homes
+    # Every pod asks: read anew only if one of the directories has changed.
+    watched = [DataDir.default().path.parent, *(home / name for home in homes for name in ("", _DATA_HOME, _NOTES))]
+    version = tuple(_modified(directory) for directory in watched)
+    if _found.get("version") != (watched, version):
+        _found.update(version=(watched, version), paths=_find(homes))
+    return list(_found["paths"])
+
+
+_found: dict[str, Any] = {}
+"""The last answer, with the times of change for which it is valid."""
+
+
+def _modified(directory: Path) -> int:
+    try:
+        return directory.stat().st_mtime_ns
+    except OSError:
+        return 0
+
+
+def _find(homes: Mapping[Path, int]) -> list[Path]:
+    found = [data.path for data in DataDir.all_named()]
     for home, user in homes.items():
         found += [home / _CREDENTIALS, home / _NOTES, *(home / _DATA_HOME).glob("trainwright*")]
         found += [path for _, path in _read(home / _NOTES, user) if _is_data_directory(path, user)]

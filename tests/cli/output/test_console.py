@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainwright.cli.errors import CommandError
-from trainwright.cli.output.console import Console, cells, visible
+from trainwright.cli.output.console import Console, cells, plain_text, visible
 
 
 class Terminal(io.StringIO):
@@ -141,3 +141,7 @@ def test_a_line_is_shown_as_a_terminal_would(line: str, shown: str) -> None:
 def test_no_output_can_move_the_cursor(line: str) -> None:
     assert not set(visible(line)) & {"\n", "\r", "\x07", "\x08", "\x9b"}
     assert "\x1b" not in re.sub(r"\x1b\[[0-9;:]*m", "", visible(line))
+
+
+def test_texts_of_others_do_not_reverse_the_line() -> None:
+    assert plain_text("exit \u202etxt.exe\u2069 code") == "exit txt.exe code"

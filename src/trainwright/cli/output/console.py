@@ -19,6 +19,8 @@ _ESCAPE = re.compile(
     r"|\x1b[ -/]*[0-~]?"
     r"|\x9b[0-?]*[ -/]*[@-~]"
 )
+_DIRECTION = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+"""Characters that show the rest of a line in another order."""
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1a\x1c-\x1f\x7f-\x9f]")
 _PLAIN = str.maketrans({"→": "->", "…": "...", "×": "x", "━": "=", "╸": ">", "·": "-"})
 _RESET = "\x1b[0m"
@@ -147,7 +149,7 @@ def visible(line: str) -> str:
 
 def plain_text(line: str) -> str:
     """For texts of other programs inside our own lines: without any control code."""
-    return without_colours(visible(line))
+    return _DIRECTION.sub("", without_colours(visible(line)))
 
 
 def without_colours(text: str) -> str:

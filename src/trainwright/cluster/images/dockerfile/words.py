@@ -7,6 +7,7 @@ from typing import Any
 from trainwright.cluster.images.dockerfile.errors import ExpansionError
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_BLANKS = re.compile(r"(\s+)")
 _SPECIAL = frozenset("0123456789@*#")
 MAX_CHARACTERS = 1024 * 1024
 """The size of an expanded text: variables that refer to each other grow without end."""
@@ -103,8 +104,8 @@ class _Scanner:
                 result += self._quoted(self._double_quoted())
             elif character == "$" and self._variables is not None:
                 value = self._value(self._variables)
-                for letter in value:
-                    self._add(letter)
+                for piece in filter(None, _BLANKS.split(value)):
+                    self._add(piece)
                 result += value
             elif character == self._escape:
                 if self._raw:
@@ -122,11 +123,12 @@ class _Scanner:
         self._position += 1
         return self._source[self._position - 1]
 
-    def _add(self, character: str) -> None:
-        if character.isspace():
+    def _add(self, text: str) -> None:
+        """Text of blanks alone, or without any."""
+        if text.isspace():
             self._end_word()
         else:
-            self._word += character
+            self._word += text
             self._in_word = True
 
     def _quoted(self, text: str) -> str:
