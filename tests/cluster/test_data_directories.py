@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from trainwright.cluster.data_directories import all_data_directories, register
+from trainwright.cluster.data_directories import all_data_directories, register, unregister
 from trainwright.cluster.datadir import DataDir
 
 
@@ -31,6 +31,8 @@ def test_a_cluster_with_a_directory_of_its_own_is_found_by_others(home: Path) ->
     register(data)
     assert all_data_directories().count(data.path) == 1
     assert home / ".local/share/trainwright.clusters" in all_data_directories(), "the notes are hidden too"
+    unregister(data)
+    assert data.path not in all_data_directories()
 
 
 def test_named_clusters_are_found_without_a_note(home: Path) -> None:

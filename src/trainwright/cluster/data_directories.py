@@ -41,9 +41,20 @@ def register(data: DataDir) -> None:
             for note, path in present.items():
                 if not path.is_dir():
                     note.unlink(missing_ok=True)
-            note = notes / hashlib.sha256(os.fsencode(real)).hexdigest()[:16]
+            note = _note(notes, real)
             if present.get(note) != Path(real):
                 write_atomically(note, os.fsencode(real))
+
+
+def unregister(data: DataDir) -> None:
+    """Before the directory is deleted."""
+    for home in _own_homes():
+        with suppress(OSError):
+            _note(home / _NOTES, os.path.realpath(data.path)).unlink(missing_ok=True)
+
+
+def _note(notes: Path, real: str) -> Path:
+    return notes / hashlib.sha256(os.fsencode(real)).hexdigest()[:16]
 
 
 def all_data_directories() -> list[Path]:

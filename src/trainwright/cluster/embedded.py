@@ -157,8 +157,11 @@ def kill_orphaned_pods(data: DataDir) -> int:
 
 def delete_data(data: DataDir) -> int:
     """Deletes the cluster's data and keeps images, which other clusters may use too; returns how many there are."""
+    from trainwright.cluster.data_directories import unregister
     from trainwright.cluster.images.store import ImageStore, StoreError
     from trainwright.cluster.linux.trees import remove_tree
+
+    unregister(data)
 
     store = ImageStore(data.path / "images")
     try:
