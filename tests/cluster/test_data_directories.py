@@ -110,4 +110,5 @@ def test_root_hides_the_clusters_of_other_users(home: Path, monkeypatch: pytest.
     monkeypatch.setattr("trainwright.cluster.data_directories._other_homes", lambda: ((alice, user),))
     assert {alice / ".kube", alice / ".local/share/trainwright-dev", data.path} <= set(all_data_directories())
     os.chown(data.path, 0, -1)
+    os.utime(notes)
     assert data.path not in all_data_directories(), "a note of alice must not hide what belongs to others"
