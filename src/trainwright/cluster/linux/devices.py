@@ -37,8 +37,8 @@ def share_host_dev(dev: str, *, shared_memory: str) -> None:
 def protect_kernel_files(root: str) -> None:
     """Hides or write-protects what root could use to change the machine.
 
-    Container runtimes protect some directories of /proc. Here all of it is read-only: the modes and owners of most
-    files there are those of the whole machine.
+    Container runtimes protect some directories of /proc. Here everything is but the directories of processes, which
+    programs write to (CUDA names its threads there): modes and owners of the other files are those of the machine.
     """
     for path in _MASKED:
         place = root + path
@@ -46,7 +46,11 @@ def protect_kernel_files(root: str) -> None:
             mounts.mount("tmpfs", place, "tmpfs", mounts.RDONLY | mounts.NOSUID | mounts.NODEV, "size=4k,nr_inodes=2")
         elif os.path.exists(place):
             bind_device("/dev/null", place)
-    mounts.restrict(f"{root}/proc", mounts.RDONLY, recursive=False)
+    for name in os.listdir(f"{root}/proc"):
+        place = f"{root}/proc/{name}"
+        if not name.isdigit() and f"/proc/{name}" not in _MASKED and not os.path.islink(place):
+            mounts.bind(place, place)
+            mounts.make_read_only(place)
 
 
 def bind_device(source: str, target: str) -> None:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 CLONE_NEWUSER = 0x10000000
 
 _SET_MODE_FILTER = 1
+_PR_SET_SECCOMP, _MODE_FILTER = 22, 2
 _SPEC_ALLOW = 4  # some kernels slow every filtered process down otherwise
 _ALLOW, _ERRNO = 0x7FFF0000, 0x00050000
 _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
@@ -73,9 +74,10 @@ def filter_system_calls() -> None:
         return
     number, *architectures = machine
     code = assemble(architectures)
-    program = _Program(len(code) // 8, code)
-    result = libc.syscall(ctypes.c_long(number), _SET_MODE_FILTER, ctypes.c_long(_SPEC_ALLOW), ctypes.byref(program))
-    check(result, "filter the system calls")
+    program = ctypes.byref(_Program(len(code) // 8, code))
+    if libc.syscall(ctypes.c_long(number), _SET_MODE_FILTER, ctypes.c_long(_SPEC_ALLOW), program) != 0:
+        # Kernels without the flag, or that know filters by the older call alone.
+        check(libc.prctl(_PR_SET_SECCOMP, _MODE_FILTER, program, 0, 0), "filter the system calls")
 
 
 def assemble(architectures: list[Calls]) -> bytes:

@@ -232,7 +232,7 @@ def test_a_host_path_does_not_let_a_container_change_kernel_settings(overlay: An
 
 
 @pytest.mark.parametrize(
-    "path", ["/dev/full", "/dev/null", "/proc/loadavg", "/proc/net/dev", "/proc/sys/kernel/ostype"]
+    "path", ["/dev/full", "/dev/null", "/proc/loadavg", "/proc/meminfo", "/proc/sys/kernel/ostype"]
 )
 def test_modes_of_devices_and_kernel_files_are_not_changed_for_the_machine(overlay: Any, home: Home, path: str) -> None:
     """Root of the container is their owner; masked files are the machine's /dev/null."""
@@ -263,6 +263,12 @@ def test_shared_memory_in_a_host_path_is_writable(overlay: Any, home: Home) -> N
     mount = {"source": "/dev/shm", "target": "/host", "volume": "/dev/shm", "readOnly": False, "hostPath": True}
     script = "touch /host/trainwright-test && rm /host/trainwright-test && echo written"
     assert run(overlay, home, "/bin/sh", "-c", script, mounts=[mount]) == ["written"]
+
+
+def test_a_program_names_its_threads(overlay: Any, home: Home) -> None:
+    """CUDA does not start without."""
+    program = "open('/proc/self/comm', 'w').write('named'); print(open('/proc/self/comm').read())"
+    assert run(overlay, home, machine_python(), "-c", program)[0] == "named"
 
 
 def test_devices_can_be_used(overlay: Any, home: Home) -> None:
