@@ -61,6 +61,7 @@ def test_only_the_owner_has_access(tmp_path: Path) -> None:
     assert {path.name: mode(path) for path in data.path.iterdir()} == {
         "format": 0o600,
         "token": 0o600,
+        "credential.json": 0o600,
         "cluster.json": 0o600,
         "node": 0o700,
         "volumes": 0o700,
