@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.cluster.supervised_pods import end_supervisors
+from trainwright.cluster.data_directories import unregister
 from trainwright.cluster.datadir import ClusterRecord, DataDir
 from trainwright.cluster.process import EmbeddedCluster
 from trainwright.kube.client.kubeconfig import ClusterConfig, load_kubeconfig
@@ -29,6 +30,7 @@ async def embedded_cluster(directory: Path, **options: Any) -> AsyncIterator[Emb
     finally:
         await cluster.stop()
         end_supervisors(DataDir(directory).node)
+        unregister(DataDir(directory))
 
 
 @dataclass
@@ -98,6 +100,7 @@ def up_command(
             process.kill()
             process.wait()
             end_supervisors(data.node)
+        unregister(data)
 
 
 def _wait_until_ready(process: "subprocess.Popen[bytes]", data: DataDir, log: Path) -> None:
