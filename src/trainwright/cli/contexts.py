@@ -32,19 +32,13 @@ def user_kubeconfig(given: Path | None, environment: Mapping[str, str] = os.envi
 def add_context(kubeconfig: Path, config: ClusterConfig, data: DataDir) -> str:
     """Adds or updates the context of the cluster; returns its name. Raises ConfigError or OSError."""
     try:
-        check_private_file(kubeconfig)  # it gets the token of the cluster's administrator
+        check_private_file(kubeconfig)  # it says which program reads the token of the cluster's administrator
     except ClusterError as error:
         raise ConfigError(str(error)) from error
     name = context_name(kubeconfig, config, data)
-    # Pods see every other directory of the home: a kubeconfig there must not contain the token.
-    hidden = kubeconfig.resolve().is_relative_to((Path.home() / ".kube").resolve())
+    # The token itself stays in the data directory, which pods do not see: kubeconfigs are anywhere.
     merge_into_kubeconfig(
-        kubeconfig,
-        name=name,
-        server=config.server,
-        ca_data=config.ca_data or b"",
-        token=config.token or "",
-        credential=None if hidden else data.credential,
+        kubeconfig, name=name, server=config.server, ca_data=config.ca_data or b"", credential=data.credential
     )
     return name
 
