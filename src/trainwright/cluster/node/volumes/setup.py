@@ -7,6 +7,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from trainwright.cluster.linux.hidden_directories import HiddenDirectories
+from trainwright.cluster.linux.mounts import read_mounts
+from trainwright.cluster.node.supervisor.sandbox.volume_mounts import is_of_kernel
 from trainwright.cluster.node.volumes.atomic_writer import write_files
 from trainwright.cluster.node.volumes.sources import Volume
 
@@ -78,6 +80,8 @@ def _check_host_path(path: str, host_path_type: str, hidden: HiddenDirectories) 
 
 def _create(path: str, hidden: HiddenDirectories, *, directory: bool) -> None:
     """Step by step from what exists: a link that appears meanwhile is not followed."""
+    if is_of_kernel(os.path.realpath(path), read_mounts()):
+        raise OSError(errno.EACCES, f"hostPath {path} does not exist, and nothing is made among the kernel's files")
     missing: list[str] = []
     existing = path
     while not os.path.lexists(existing):

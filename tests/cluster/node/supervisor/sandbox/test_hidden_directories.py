@@ -259,6 +259,15 @@ def test_devices_in_a_host_path_are_not_changed_for_the_machine(
     assert (after.st_mode, after.st_uid) == (before.st_mode, before.st_uid)
 
 
+@pytest.mark.parametrize("place", ["/dev", "/dev/pts", "/sys/fs/cgroup/memory", "/"])
+def test_a_sub_path_makes_nothing_among_the_files_of_the_kernel(overlay: Any, home: Home, place: str) -> None:
+    inside = {"/": "sys/fs/cgroup/memory/made"}.get(place, "made")
+    source = f"{place.rstrip('/')}/{inside}"
+    mount = {"source": source, "target": "/host", "volume": place, "readOnly": False, "hostPath": True}
+    run(overlay, home, "/bin/true", mounts=[mount])
+    assert not Path(source).exists()
+
+
 def test_shared_memory_in_a_host_path_is_writable(overlay: Any, home: Home) -> None:
     mount = {"source": "/dev/shm", "target": "/host", "volume": "/dev/shm", "readOnly": False, "hostPath": True}
     script = "touch /host/trainwright-test && rm /host/trainwright-test && echo written"

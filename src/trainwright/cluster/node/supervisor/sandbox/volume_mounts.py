@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 _PROCESSES = "proc"
 """The file system that shows processes, and through them the files that they see."""
-_DEVICES = "devtmpfs"
+_DEVICES = frozenset({"devtmpfs", "devpts"})
 _KERNEL_SETTINGS = frozenset(
     {"sysfs", "cgroup", "cgroup2", "debugfs", "tracefs", "securityfs", "bpf", "configfs", "efivarfs", "pstore"}
 )
@@ -40,7 +40,7 @@ class OpenVolume:
     """What is to be mounted at a target, by descriptor. See `enter_container` for the configuration."""
 
     def __init__(self, config: dict[str, object], hidden: HiddenDirectories, mounts: list[Mount]) -> None:
-        self.descriptor = _open_source(config)
+        self.descriptor = _open_source(config, mounts)
         self.source = os.readlink(f"/proc/self/fd/{self.descriptor}")
         self.of_machine = bool(config.get("hostPath"))
         self.read_only = bool(config.get("readOnly"))
@@ -121,7 +121,7 @@ class ContainerVolumes:
         """What a volume has of the kernel's own file systems: processes are those of the pod, settings read-only."""
         if _KERNEL_SETTINGS & set(volume.file_systems):
             make_read_only(point)
-        elif volume.file_systems[-1:] == [_DEVICES]:  # their modes are those of the machine; /dev/shm is another mount
+        elif _DEVICES & set(volume.file_systems[-1:]):  # modes are those of the machine; /dev/shm is another mount
             restrict(point, RDONLY, recursive=False)
         for _, _, host_point, kind in self._host_mounts:
             if is_below(host_point, [volume.source]):
@@ -130,7 +130,7 @@ class ContainerVolumes:
                     mount("tmpfs", place, "tmpfs", RDONLY | NOSUID | NODEV, "size=4k,nr_inodes=2")
                 elif kind in _KERNEL_SETTINGS and os.path.exists(place):
                     make_read_only(place)
-                elif kind == _DEVICES and os.path.exists(place):
+                elif kind in _DEVICES and os.path.exists(place):
                     restrict(place, RDONLY, recursive=False)
 
 
@@ -141,6 +141,12 @@ def file_systems_above(path: str, mounts: list[Mount]) -> list[str]:
     return [kind for _, kind in sorted(above, key=lambda pair: pair[0])]
 
 
+def is_of_kernel(path: str, mounts: list[Mount]) -> bool:
+    """Whether a new file at the path would be a device directory or a control group of the machine. Pure."""
+    above = file_systems_above(path, mounts)
+    return bool({*_KERNEL_SETTINGS, _PROCESSES} & set(above) or _DEVICES & set(above[-1:]))
+
+
 def restrict_mount(point: str, *, no_devices: bool, read_only: bool) -> None:
     if no_devices:
         restrict(point, NODEV)  # the devices of a container are those in /dev
@@ -148,11 +154,12 @@ def restrict_mount(point: str, *, no_devices: bool, read_only: bool) -> None:
         make_read_only(point)
 
 
-def _open_source(source: dict[str, object]) -> int:
+def _open_source(source: dict[str, object], mounts: list[Mount]) -> int:
     path, volume = str(source["source"]), source.get("volume")
     if volume is not None and path != volume:
         # A volume of medium Memory is empty: the agent could not create a directory in it.
-        return open_beneath(str(volume), os.path.relpath(path, str(volume)), create=True)
+        create = not is_of_kernel(path, mounts)
+        return open_beneath(str(volume), os.path.relpath(path, str(volume)), create=create)
     if volume is None and not source.get("hostPath") and not os.path.exists(path):
         os.makedirs(path)  # a subPath of a pod that an earlier version has started
     return os.open(path, os.O_PATH | os.O_CLOEXEC)
