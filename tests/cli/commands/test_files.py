@@ -54,7 +54,7 @@ def test_a_checkpoint_in_the_home_or_beside_the_manifest_is_kept(embedded: UpCom
 def test_a_program_sees_neither_the_data_directory_nor_kubeconfigs(embedded: UpCommand, tmp_path: Path) -> None:
     overlay_only(embedded)
     home = Path(embedded.environment["HOME"])
-    (home / ".kube").mkdir()
+    (home / ".kube").mkdir(exist_ok=True)
     (home / ".kube/config").write_text("token")
     (tmp_path / "link").symlink_to(embedded.data.path)
     looks = f"ls -A ~/.kube {embedded.data.path} link/ ~/../{home.name}/.kube > seen; cat seen"

@@ -283,7 +283,7 @@ def test_a_pod_with_a_private_home_has_its_python_of_the_home_alone() -> None:
     prefixes = ("/home/me/project/.venv", "/home/me/.pyenv/versions/3.11", "/usr")
     context = replace(OVERLAY, shared_home="/home/me", private_homes=("/home",), installations={python: prefixes})
     config = run(pod(), replace(context, python=python)).pod_json
-    assert config["privateHomes"] == ["/home"]
+    assert config["privateHomes"] == ["/home", "/home/me"]
     shared = [mount for mount in config["containers"][0]["mounts"] if mount.get("hostPath")]
     assert [(mount["source"], mount["readOnly"]) for mount in shared] == [(prefixes[0], True), (prefixes[1], True)]
 
