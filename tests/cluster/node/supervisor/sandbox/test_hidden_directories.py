@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -266,6 +266,15 @@ def test_a_sub_path_makes_nothing_among_the_files_of_the_kernel(overlay: Any, ho
     mount = {"source": source, "target": "/host", "volume": place, "readOnly": False, "hostPath": True}
     run(overlay, home, "/bin/true", mounts=[mount])
     assert not Path(source).exists()
+
+
+def test_a_read_only_root_leaves_out_mounts_that_are_hidden(overlay: Any, home: Home) -> None:
+    """The memory of the pod's own sandbox is mounted in the data directory."""
+    overlay = replace(overlay, node=home.data)
+    security = {**RESTRICTED, "readOnlyRoot": True}
+    with overlay.run(container("echo started", security=security), hidden=[str(home.data)]) as pod:
+        pod.wait()
+    assert pod.output() == ["started"]
 
 
 def test_shared_memory_in_a_host_path_is_writable(overlay: Any, home: Home) -> None:

@@ -26,6 +26,7 @@ from trainwright.cluster.linux.mounts import (
     SLAVE,
     bind,
     check,
+    is_below,
     libc,
     mount,
     pivot_root,
@@ -174,7 +175,8 @@ def enter_container(
     overlays = OverlayLayers(user_namespace, (layers or ()) if host_files else ())
     if host_files:
         bind(root, root)
-        populate_with_host(root, overlays, mount_points(host_mounts), replaced=volumes.targets, private=private or ())
+        points = [point for point in mount_points(host_mounts) if not is_below(point, hidden_directories.paths)]
+        populate_with_host(root, overlays, points, replaced=volumes.targets, private=private or ())
     else:
         populate_with_image(root, overlays, layers or [])
     mount_kernel_directories(
