@@ -155,6 +155,17 @@ async def test_silent_handshakes_do_not_keep_others_out() -> None:
             connection.close()
 
 
+async def test_every_old_handshake_makes_room_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trainwright.net.http_server._CROWDED_SECONDS", 600)
+    async with serving(Limits(unauthenticated=3, eviction_seconds=0, request_seconds=600), tls=True) as port:
+        silent = [socket.create_connection(("127.0.0.1", port)) for _ in range(20)]
+        async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=False)) as session, asyncio.timeout(60):
+            response = await session.get(f"https://127.0.0.1:{port}/known")
+            assert response.status == 200
+        for connection in silent:
+            connection.close()
+
+
 async def test_burst_of_clients_is_served() -> None:
     async with serving(Limits(unauthenticated=5), tls=True) as port:
 

@@ -16,6 +16,7 @@ import ssl
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
-_BACKLOG = 512
+_BACKLOG = 4096
 _BODY_SECONDS = 60.0
 _CROWDED_SECONDS = 0.05
 _NO_DESCRIPTORS_SECONDS = 1.0
@@ -65,7 +66,7 @@ class HttpServer:
         self._server: _ConnectionTracker | None = None
         self._listeners: list[socket.socket] = []
         self._unix_socket: Path | None = None
-        self._handshakes: dict[asyncio.Task[None], tuple[socket.socket, float]] = {}
+        self._handshakes: dict[asyncio.Task[None], float] = {}
         """With the time of their start, the oldest first."""
 
     async def start(self, host: str | None, port: int, unix_socket: Path | None = None) -> int:
@@ -137,8 +138,8 @@ class HttpServer:
             return False
         connection.setblocking(False)
         task = asyncio.create_task(self._handshake(connection))
-        self._handshakes[task] = (connection, asyncio.get_running_loop().time())
-        task.add_done_callback(self._handshake_done)
+        self._handshakes[task] = asyncio.get_running_loop().time()
+        task.add_done_callback(partial(self._handshake_done, connection))
         return True
 
     def _make_room(self) -> bool:
@@ -147,10 +148,11 @@ class HttpServer:
         if len(self._handshakes) + self._server.unauthenticated_count < self._limits.unauthenticated:
             return True
         limit = asyncio.get_running_loop().time() - self._limits.eviction_seconds
-        for task, (_, started) in self._handshakes.items():
-            if started <= limit and task.cancel():
-                return True
-            break
+        oldest, started = next(iter(self._handshakes.items()), (None, limit))
+        if oldest is not None and started <= limit:
+            del self._handshakes[oldest]  # now: the next connection is accepted before the task has ended
+            oldest.cancel()
+            return True
         return self._server.close_oldest(before=limit)
 
     async def _handshake(self, connection: socket.socket) -> None:
@@ -164,8 +166,8 @@ class HttpServer:
         except OSError:  # ssl.SSLError too: the client does not trust us, speaks no TLS, or has gone
             connection.close()
 
-    def _handshake_done(self, task: "asyncio.Task[None]") -> None:
-        connection, _ = self._handshakes.pop(task)
+    def _handshake_done(self, connection: socket.socket, task: "asyncio.Task[None]") -> None:
+        self._handshakes.pop(task, None)
         if task.cancelled():
             connection.close()
         elif (error := task.exception()) is not None:
