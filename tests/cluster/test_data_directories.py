@@ -8,6 +8,7 @@ import pytest
 
 from trainwright.cluster.data_directories import all_data_directories, register, unregister
 from trainwright.cluster.datadir import DataDir
+from trainwright.cluster.embedded import delete_data
 
 
 @pytest.fixture(autouse=True)
@@ -66,6 +67,22 @@ def test_what_pods_could_plant_is_there_before_them(home: Path) -> None:
     for name in (".kube", ".local/share/trainwright", ".local/share/trainwright.clusters"):
         assert (home / name).is_dir()
         assert home / name in all_data_directories()
+
+
+def test_what_the_owner_removed_is_made_again_before_the_next_pod(home: Path) -> None:
+    register(created(home / "cluster"))
+    (home / ".kube").rmdir()
+    assert home / ".kube" in all_data_directories()
+    assert (home / ".kube").is_dir()
+
+
+def test_the_default_directory_stays_when_its_cluster_is_deleted(home: Path) -> None:
+    """Pods of other clusters have a cover over it, which would go with the directory."""
+    default, other = created(DataDir.default().path), created(home / "cluster")
+    delete_data(default)
+    delete_data(other)
+    assert list(default.path.iterdir()) == []
+    assert not other.path.exists()
 
 
 def test_no_place_for_a_note_is_no_error(home: Path) -> None:

@@ -27,16 +27,14 @@ _FIRST_USER = 1000
 def register(data: DataDir) -> None:
     """Other clusters hide the directory from the pods that they start from now on. Forgets those that are gone.
 
-    Makes what pods must not make first in a shared home: they would choose where credentials are written. In a home of
-    another user, as with `sudo`, or on a full disk there is no place for notes: then pods of other clusters see the
-    directory.
+    In a home of another user, as with `sudo`, or on a full disk there is no place for notes: then pods of other clusters
+    see the directory.
     """
     real = os.path.realpath(data.path)
     for home in _own_homes():
         notes = home / _NOTES
         with suppress(UntrustedPathError, OSError):
-            for directory in (home / _CREDENTIALS, home / _DATA_HOME / "trainwright", notes):
-                os.close(open_private_directory(directory))
+            _make_private_directories(home)
             present = dict(_read(notes, os.geteuid()))
             for note, path in present.items():
                 if not path.is_dir():
@@ -44,6 +42,13 @@ def register(data: DataDir) -> None:
             note = _note(notes, real)
             if present.get(note) != Path(real):
                 write_atomically(note, os.fsencode(real))
+
+
+def _make_private_directories(home: Path) -> None:
+    """What pods must not make first in a shared home: they would choose where credentials are written. What exists can
+    be hidden from the pods that start now."""
+    for name in (_CREDENTIALS, f"{_DATA_HOME}/trainwright", _NOTES):
+        os.close(open_private_directory(home / name))
 
 
 def unregister(data: DataDir) -> None:
@@ -67,6 +72,9 @@ def all_data_directories() -> list[Path]:
     watched = [DataDir.default().path.parent, *(home / name for home in homes for name in ("", _DATA_HOME, _NOTES))]
     version = tuple(_modified(directory) for directory in watched)
     if _found.get("version") != (watched, version):
+        for home in _own_homes():
+            with suppress(UntrustedPathError, OSError):
+                _make_private_directories(home)
         _found.update(version=(watched, version), paths=_find(homes))
     return list(_found["paths"])
 

@@ -162,24 +162,22 @@ def delete_data(data: DataDir) -> int:
     from trainwright.cluster.linux.trees import remove_tree
 
     unregister(data)
-
     store = ImageStore(data.path / "images")
     try:
         images = len({entry.digest for entry in store.entries()})
     except StoreError:
         images = 0  # without an index none of them can be used
-    if images:
-        for path in data.path.iterdir():
-            if path.is_symlink() or not path.is_dir():
-                path.unlink()
-            elif path != store.directory:
-                remove_tree(str(path))
-        if list(data.path.iterdir()) == [store.directory]:
-            return images
-    else:
-        remove_tree(str(data.path))
-    if data.path.exists():
+    kept = {store.directory} if images else set()
+    for path in set(data.path.iterdir()) - kept:
+        if path.is_symlink() or not path.is_dir():
+            path.unlink()
+        else:
+            remove_tree(str(path))
+    if set(data.path.iterdir()) - kept:
         raise ClusterError(f"{data.path} could not be deleted completely: the rest belongs to another user")
+    # The default directory stays: pods that other clusters run now have a cover over it, which would go with it.
+    if not images and data != DataDir.default():
+        data.path.rmdir()
     return images
 
 
