@@ -17,6 +17,7 @@ from trainwright.cluster.linux.mounts import libc
 _MFD_EXEC = 0x10
 _F_ADD_SEALS, _F_GET_SEALS = 1033, 1034
 _SEALS = 0x1 | 0x2 | 0x4 | 0x8  # seal, shrink, grow, write
+_F_SEAL_EXEC = 0x20  # its mode: one container must not make it unusable for others
 _PR_SET_NAME = 15
 _LIBRARIES, _SAVED_LIBRARIES = "LD_LIBRARY_PATH", "TRAINWRIGHT_LD_LIBRARY_PATH"
 
@@ -62,7 +63,10 @@ def _sealed_copy() -> int:
             offset += os.sendfile(copy, original, offset, size - offset)
     finally:
         os.close(original)
-    fcntl.fcntl(copy, _F_ADD_SEALS, _SEALS)
+    try:
+        fcntl.fcntl(copy, _F_ADD_SEALS, _SEALS | _F_SEAL_EXEC)
+    except OSError:  # kernels before 6.3
+        fcntl.fcntl(copy, _F_ADD_SEALS, _SEALS)
     return copy
 
 

@@ -341,3 +341,9 @@ def test_the_python_of_the_supervisor_cannot_be_changed(overlay: Any, home: Home
         assert stat.S_IMODE(python.stat().st_mode) == mode
     finally:
         python.chmod(mode) if os.access(python, os.W_OK) else None
+
+
+@pytest.mark.skipif(tuple(map(int, os.uname().release.split(".")[:2])) < (6, 3), reason="kernels before 6.3")
+def test_the_python_of_all_supervisors_stays_executable(overlay: Any, home: Home) -> None:
+    program = "import os; os.chmod('/proc/self/exe', 0)"
+    assert "PermissionError" in run(overlay, home, "/proc/self/exe", "-c", program)[-1]
