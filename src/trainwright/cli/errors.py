@@ -9,7 +9,8 @@ import click
 from trainwright.kube.client.errors import ApiError, Unauthorized, Unreachable
 from trainwright.kube.client.kubeconfig import ConfigError
 
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+"""With those that change the direction of writing."""
 
 INTERRUPTED = 130
 """The exit code of a command that Ctrl-C has ended: 128 + SIGINT, as in shells."""

@@ -27,8 +27,8 @@ _FIRST_USER = 1000
 def register(data: DataDir) -> None:
     """Other clusters hide the directory from the pods that they start from now on. Forgets those that are gone.
 
-    In a home of another user, as with `sudo`, or on a full disk there is no place for notes: then pods of other clusters
-    see the directory.
+    In a home of another user, as with `sudo`, or on a full disk there is no place for notes: then pods of other
+    clusters see the directory.
     """
     real = os.path.realpath(data.path)
     for home in _own_homes():

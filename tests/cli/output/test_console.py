@@ -36,6 +36,7 @@ def test_texts_of_others_cannot_control_the_terminal() -> None:
     console = Console.of(stream, {"TERM": "xterm"})
     console.print("image \x1b]0;title\x07\x1b[2Jx\x9b31m\n\x1b[31mred\x1b[0m\ttab")
     assert stream.getvalue() == "image x\n\x1b[31mred\x1b[0m\ttab\n"
+    assert CommandError("gpj.\u202eexe").format_message() == "gpj.exe"
     assert CommandError("bad \x1b]52;c;cm0gLXJmIH4=\x07name\nnext\tline").format_message() == (
         "bad ]52;c;cm0gLXJmIH4=name\nnext\tline"
     )

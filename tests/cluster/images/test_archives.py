@@ -163,6 +163,12 @@ def without(name: str) -> list[Member]:
     return [member for member in docker_members() if not member[0].endswith(name)]
 
 
+_IMAGE: dict[str, object] = {"Config": "x", "Layers": []}
+_TAGGED = {**_IMAGE, "RepoTags": [f"a:{number}" for number in range(1001)]}
+_ENTRY = {"mediaType": "application/vnd.oci.image.manifest.v1+json", "digest": f"sha256:{'0' * 64}", "size": 1}
+_INDEX = {"schemaVersion": 2, "manifests": [_ENTRY] * 1001}
+
+
 @pytest.mark.parametrize(
     ("data", "complaint"),
     [
@@ -175,6 +181,9 @@ def without(name: str) -> list[Member]:
         (archive([("etc/passwd", b"root")]), "neither manifest.json nor index.json"),
         (archive([("manifest.json", b"[]")]), "has no image"),
         (archive([("manifest.json", b"{")]), "manifest.json is not valid"),
+        (archive([("manifest.json", json.dumps([_IMAGE] * 1001).encode())]), "has 1001 images, more than 1000"),
+        (archive([("manifest.json", json.dumps([_TAGGED]).encode())]), "has 1001 images, more than 1000"),
+        (archive([("index.json", json.dumps(_INDEX).encode())]), "has 1001 images, more than 1000"),
         (archive([("manifest.json", b'[{"Config": "../../etc/passwd", "Layers": []}]')]), "lacks '../../etc/passwd'"),
         (archive([("index.json", b"<html>")]), "the index is not JSON"),
         (archive(without("layer.tar")), "lacks 'aaa/layer.tar', a layer"),

@@ -7,7 +7,7 @@ up and never used as paths.
 import io
 import posixpath
 import tarfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Sized
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import IO, Any, BinaryIO, TypeVar
@@ -45,6 +45,7 @@ from trainwright.cluster.images.store import (
 
 _DOCKER_MANIFEST_FILE = "manifest.json"
 _MOST_FILES = 100_000
+_MOST_IMAGES = 1000
 _MOST_LINKS = 40
 _OTHER_COMPRESSIONS = {b"BZh": "bzip2", b"\xfd7zXZ": "xz"}
 _T = TypeVar("_T")
@@ -183,6 +184,7 @@ class _Loader:
 
     def _plan_index(self, index: Index) -> list[tuple[bytes, list[ImageReference]]]:
         """The manifests, each with its names."""
+        _check_count(index.manifests)
         plans: dict[bytes, list[ImageReference]] = {}
         for entry in index.manifests:
             data = self._manifest(entry)
@@ -223,6 +225,8 @@ class _Loader:
 
     def _plan_docker(self, data: bytes) -> list[tuple[bytes, list[ImageReference]]]:
         entries = _decode(data, list[_DockerImage], _DOCKER_MANIFEST_FILE)
+        _check_count(entries)
+        _check_count([tag for entry in entries for tag in entry.repo_tags or ()])
         return [(self._docker_manifest(entry), _parsed(entry.repo_tags or ())) for entry in entries]
 
     def _docker_manifest(self, entry: _DockerImage) -> bytes:
@@ -342,6 +346,11 @@ def _clean(name: str) -> str:
 
 def _blob_name(digest: str) -> str:
     return f"blobs/{digest.replace(':', '/')}"
+
+
+def _check_count(images: Sized) -> None:
+    if len(images) > _MOST_IMAGES:
+        raise ArchiveError(f"the archive has {len(images)} images, more than {_MOST_IMAGES}")
 
 
 def _named_digest(name: str) -> str | None:
