@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from trainwright.cluster.datadir import DataDir, write_atomically
 from trainwright.cluster.linux.mounts import is_below, read_mounts
@@ -22,6 +21,8 @@ _NOTES = f"{_DATA_HOME}/trainwright.clusters"
 _CREDENTIALS = ".kube"
 _MAX_PATH_BYTES = 4096
 _FIRST_USER = 1000
+_WATCHED = ("", _DATA_HOME, _NOTES)
+"""Of each home."""
 
 
 def register(data: DataDir) -> None:
@@ -63,29 +64,38 @@ def _note(notes: Path, real: str) -> Path:
 
 
 def all_data_directories() -> list[Path]:
+    """The real paths of those that exist now."""
+    return [Path(path) for path in DataDirectories().find()]
+
+
+class DataDirectories:
     """Those that exist of this user's clusters; for root, whose pods read every file, those of all users. The
     directories of kubeconfigs in homes are among them."""
-    homes = {home: os.geteuid() for home in _own_homes()}
-    if os.geteuid() == 0:
-        homes = dict(_other_homes()) | homes
-    # Every pod asks: read anew only if one of the directories has changed.
-    watched = [DataDir.default().path.parent, *(home / name for home in homes for name in ("", _DATA_HOME, _NOTES))]
-    version = tuple(_modified(directory) for directory in watched)
-    if _found.get("version") != (watched, version):
-        for home in _own_homes():
-            with suppress(UntrustedPathError, OSError):
-                _make_private_directories(home)
-        _found.update(version=(watched, version), paths=_find(homes))
-    return list(_found["paths"])
+
+    def __init__(self) -> None:
+        self._homes = {home: os.geteuid() for home in _own_homes()}
+        if os.geteuid() == 0:
+            self._homes = dict(_other_homes()) | self._homes
+        watched = [DataDir.default().path.parent, *(home / name for home in self._homes for name in _WATCHED)]
+        self._watched = [str(directory) for directory in watched]
+        self._version: list[int] = []
+        self._found: list[str] = []
+
+    def find(self) -> list[str]:
+        """Their real paths. Every pod asks: they are found anew only if one of the directories above has changed."""
+        version = [_modified(directory) for directory in self._watched]
+        if version != self._version:
+            for home in _own_homes():
+                with suppress(UntrustedPathError, OSError):
+                    _make_private_directories(home)
+            self._version = [_modified(directory) for directory in self._watched]
+            self._found = list(dict.fromkeys(map(os.path.realpath, _find(self._homes))))
+        return self._found
 
 
-_found: dict[str, Any] = {}
-"""The last answer, with the times of change for which it is valid."""
-
-
-def _modified(directory: Path) -> int:
+def _modified(directory: str) -> int:
     try:
-        return directory.stat().st_mtime_ns
+        return os.stat(directory).st_mtime_ns  # noqa: PTH116 - on every start of a pod
     except OSError:
         return 0
 

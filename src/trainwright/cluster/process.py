@@ -5,6 +5,7 @@ It has no training jobs: its caller installs CRDs and an operator through the AP
 
 import asyncio
 import errno
+import os
 import resource
 import sys
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
@@ -36,7 +37,7 @@ from trainwright.cluster.controllers.root_ca_publisher import RootCaPublisher, r
 from trainwright.cluster.controllers.scheduler import Scheduler
 from trainwright.cluster.controllers.serviceaccount_controller import ServiceAccountController, default_account
 from trainwright.cluster.controllers.workloads.workload_controller import WorkloadController
-from trainwright.cluster.data_directories import all_data_directories, register
+from trainwright.cluster.data_directories import DataDirectories, register
 from trainwright.cluster.datadir import (
     CONTEXT,
     ClusterError,
@@ -339,6 +340,7 @@ class EmbeddedCluster:
 
     async def _start_node(self, client: Client) -> None:
         started = datetime.now(UTC).replace(microsecond=0)  # heartbeats have whole seconds
+        own, others = os.path.realpath(self._data.path), DataDirectories()
         try:
             # Sandbox detection starts processes and waits for them.
             node = await asyncio.to_thread(
@@ -349,7 +351,7 @@ class EmbeddedCluster:
                 sandbox=self._sandbox,
                 python=self._python,
                 session_secret=self._data.session_secret(),
-                find_hidden=lambda: (self._data.path, *all_data_directories()),
+                find_hidden=lambda: (own, *others.find()),
                 provisioned=self._data.volumes,
                 nfs_mappings=self._remembered_nfs_mappings(),
                 images=self._images,

@@ -50,7 +50,7 @@ class OverlayLayers:
         self.root = ""
         """Where the container's root is mounted."""
         self.targets: list[str] = []
-        """The mount points of the overlays in the container."""
+        """The mount points in the container of what it may write to."""
         self._image = list(image)
         self._options = ",userxattr" if user_namespace else ""
         self._count = 0
@@ -267,27 +267,32 @@ def _make_temporary_directory(root: str, layers: OverlayLayers) -> None:
     os.symlink(_TEMPORARY, "layers/tmp/path")
     os.chmod(temporary, 0o1777)  # noqa: S103 - the mode of /tmp; the pod's directory above it is private
     bind(temporary, root + _TEMPORARY)
+    layers.targets.append(_TEMPORARY)
 
 
 def _make_run_directory(root: str, layers: OverlayLayers) -> None:
-    """The container's own /run. The machine's has the sockets of its services, through which the user of the pod could
-    start programs outside of it. Links are there too, and what /etc/resolv.conf leads to."""
+    """The container's own /run, in memory. The machine's has the sockets of its services, through which the user of the
+    pod could start programs outside of it. Links are there too, and what /etc/resolv.conf leads to."""
     if not os.path.isdir(_RUN):
         return
-    skeleton = os.path.abspath("memory/run")
-    os.mkdir(skeleton)
+    own = os.path.abspath("memory/run")
+    os.mkdir(own)
     for entry in os.scandir(_RUN):
         if entry.is_symlink():
-            os.symlink(os.readlink(entry.path), f"{skeleton}/{entry.name}")
+            os.symlink(os.readlink(entry.path), f"{own}/{entry.name}")
     resolver = os.path.realpath(_RESOLVER)
     if is_below(resolver, [_RUN]) and os.access(resolver, os.R_OK):
-        copy = skeleton + resolver.removeprefix(_RUN)
+        copy = own + resolver.removeprefix(_RUN)
         os.makedirs(os.path.dirname(copy), exist_ok=True)
         with open(resolver, "rb") as source, open(copy, "wb") as target:
             target.write(source.read(_MAX_RESOLVER_BYTES))
-    place = root + os.path.realpath(_RUN)
-    os.makedirs(place, exist_ok=True)
-    layers.mount([*layers.image_directories(_RUN), skeleton], place, path=_RUN)
+    place = os.path.realpath(_RUN)
+    os.makedirs(root + place, exist_ok=True)
+    if found := layers.image_directories(_RUN):
+        layers.mount([*found, own], root + place, path=_RUN)
+    else:
+        bind(own, root + place)
+        layers.targets.append(place)
 
 
 def _overlay_or_read_only(source: str, target: str, layers: OverlayLayers) -> None:

@@ -35,7 +35,7 @@ def share_host_dev(dev: str, *, shared_memory: str) -> None:
 
 
 def protect_kernel_files(root: str) -> None:
-    """Hides or write-protects what root could use to change the machine.
+    """Hides or write-protects what root could use to change the machine. In the scratch directory.
 
     Container runtimes protect some directories of /proc. Here everything is but the directories of processes, which
     programs write to (CUDA names its threads there): modes and owners of the other files are those of the machine.
@@ -46,11 +46,15 @@ def protect_kernel_files(root: str) -> None:
             mounts.mount("tmpfs", place, "tmpfs", mounts.RDONLY | mounts.NOSUID | mounts.NODEV, "size=4k,nr_inodes=2")
         elif os.path.exists(place):
             bind_device("/dev/null", place)
-    for name in os.listdir(f"{root}/proc"):
-        place = f"{root}/proc/{name}"
-        if not name.isdigit() and f"/proc/{name}" not in _MASKED and not os.path.islink(place):
-            mounts.bind(place, place)
-            mounts.make_read_only(place)
+    # What is mounted from a read-only mount is read-only: half as many system calls.
+    source = os.path.abspath("memory/proc")
+    os.mkdir(source)
+    mounts.bind(f"{root}/proc", source)
+    mounts.restrict(source, mounts.RDONLY, recursive=False)
+    for entry in os.scandir(source):
+        if not entry.name.isdigit() and f"/proc/{entry.name}" not in _MASKED and not entry.is_symlink():
+            mounts.bind(entry.path, f"{root}/proc/{entry.name}")
+    mounts.unmount(source)
 
 
 def bind_device(source: str, target: str) -> None:

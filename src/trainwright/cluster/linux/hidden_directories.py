@@ -34,10 +34,12 @@ class HiddenDirectories:
         """`mounts` are those of this process."""
         mounts = read_mounts() if mounts is None else mounts
         found: dict[str, Identity] = {}
-        for path in dict.fromkeys(os.path.realpath(path) for path in paths):
-            if (identity := identity_at(path)) is not None:
-                found |= {alias: identity for alias in possible_aliases(path, mounts) if identity_at(alias) == identity}
-                found |= {point: inner for point in mounts_inside(path, mounts) if (inner := identity_at(point))}
+        for real, identity in dict.fromkeys(filter(None, map(_found_at, paths))):
+            place = _place_in_file_system(real, mounts)
+            aliases = [path for path in possible_aliases(place, mounts) if identity_at(path) == identity]
+            found |= dict.fromkeys((real, *aliases), identity)
+            inside = [path for path in mounts_inside(place, mounts) if not is_below(path, [real])]
+            found |= {path: inner for path in inside if (inner := identity_at(path))}
         self.identities = {path: found[path] for path in found if not is_below(path, list(found))}
 
     @property
@@ -67,32 +69,34 @@ class HiddenDirectories:
             raise OSError(errno.EACCES, f"{what} is in a directory of the cluster, which pods do not see")
 
 
-def possible_aliases(path: str, mounts: list[Mount]) -> list[str]:
-    """Where the directory would be seen because another directory of its file system is mounted too, and its own path.
-    Pure."""
-    device, inside = _place_in_file_system(path, mounts)
-    found = [path]
-    for other, root, point, _ in mounts:
-        if other == device and (inside == root or is_below(inside, [root])):
-            found.append(point.rstrip("/") + inside[len(root.rstrip("/")) :])
-    return list(dict.fromkeys(found))
+PlaceInFileSystem = tuple[str, str]
+"""A device, and a path in its file system."""
 
 
-def mounts_inside(path: str, mounts: list[Mount]) -> list[str]:
-    """The mount points of directories that lie inside this one, elsewhere. Pure."""
-    device, inside = _place_in_file_system(path, mounts)
+def possible_aliases(place: PlaceInFileSystem, mounts: list[Mount]) -> list[str]:
+    """Where it would be seen because it, or a directory above it, is mounted there. Pure."""
+    device, inside = place
     return [
-        point
+        point.rstrip("/") + inside[len(root.rstrip("/")) :]
         for other, root, point, _ in mounts
-        if other == device and is_below(root, [inside]) and not is_below(point, [path])
+        if other == device and (inside == root or is_below(inside, [root]))
     ]
 
 
-def _place_in_file_system(path: str, mounts: list[Mount]) -> tuple[str, str]:
-    """The directory as device and path in its file system: that of the innermost mount, the last of several."""
-    above = [mount for mount in mounts if path == mount[2] or is_below(path, [mount[2]])]
-    device, root, point, _ = max(reversed(above), key=lambda mount: len(mount[2]), default=("", "", path, ""))
-    return device, root.rstrip("/") + path[len(point.rstrip("/")) :]
+def mounts_inside(place: PlaceInFileSystem, mounts: list[Mount]) -> list[str]:
+    """The mount points of directories that lie inside. Pure."""
+    device, inside = place
+    return [point for other, root, point, _ in mounts if other == device and is_below(root, [inside])]
+
+
+def _place_in_file_system(path: str, mounts: list[Mount]) -> PlaceInFileSystem:
+    """By the innermost mount in which the path lies, the last of several. Pure."""
+    device, root, innermost = "", "", path
+    longest = -1
+    for other, other_root, point, _ in mounts:
+        if len(point) >= longest and (path == point or is_below(path, [point])):
+            device, root, innermost, longest = other, other_root, point, len(point)
+    return device, root.rstrip("/") + path[len(innermost.rstrip("/")) :]
 
 
 def covered_paths(hidden: list[str], mounts: list[tuple[str, str]]) -> list[tuple[str, str, str]]:
@@ -201,6 +205,18 @@ def _directory_of(descriptor: int, *, above: bool = False) -> int:
         os.close(directory)
         raise
     return directory
+
+
+def _found_at(path: str) -> tuple[str, Identity] | None:
+    """What the path leads to: its real path and identity."""
+    try:
+        descriptor = os.open(path, _PATH)
+    except OSError:
+        return None
+    try:
+        return os.readlink(f"/proc/self/fd/{descriptor}"), _identity(os.fstat(descriptor))
+    finally:
+        os.close(descriptor)
 
 
 def identity_at(path: str) -> Identity | None:

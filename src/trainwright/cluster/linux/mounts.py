@@ -98,6 +98,8 @@ def _parse_mount(line: str) -> Mount:
 
 
 def _unescape(path: str) -> str:
+    if "\\" not in path:
+        return path
     for octal in ("040", "011", "012", "134"):
         path = path.replace(f"\\{octal}", chr(int(octal, 8)))
     return path

@@ -65,7 +65,7 @@ _EVICTION_PERIOD = 10.0
 class NodeAgent:
     """`directory` is for the files of the node and its pods; `sandbox` is a level, None for the strongest that works.
 
-    Pods see neither `directory` nor those that `find_hidden` finds when they start, but for the volumes in
+    Pods see neither `directory` nor the real paths that `find_hidden` finds when they start, but for the volumes in
     `provisioned`. Raises SandboxError if the level does not work on this machine.
     """
 
@@ -79,7 +79,7 @@ class NodeAgent:
         python: Path | None = None,
         supervisor_python: Path | None = None,
         session_secret: bytes = b"",
-        find_hidden: Callable[[], Iterable[Path]] = tuple,
+        find_hidden: Callable[[], Iterable[str]] = tuple,
         provisioned: Path | None = None,
         nfs_mappings: Mapping[str, str] | None = None,
         images: ImageSettings | None = None,
@@ -234,7 +234,7 @@ def _node_config(
     python: str,
     supervisor_python: str,
     session_secret: bytes,
-    find_hidden: Callable[[], Iterable[Path]],
+    find_hidden: Callable[[], Iterable[str]],
     provisioned: Path | None,
     nfs_mappings: Mapping[str, str],
     images: ImageSettings,
@@ -245,10 +245,10 @@ def _node_config(
     detected = detect_sandbox(str(directory.absolute()), forced=sandbox, python=supervisor_python)
     cgroups, limits_reason = find_directories(f"trainwright-{_hash(directory)}")
     machine = read_machine(directory)
-    own = (directory, home / ".kube", images.directory)
+    own = [os.path.realpath(path) for path in (directory, home / ".kube", images.directory)]
 
     def find_all() -> tuple[str, ...]:
-        return tuple({os.path.realpath(path): None for path in (*find_hidden(), *own)})
+        return tuple(dict.fromkeys((*find_hidden(), *own)))
 
     return NodeConfig(
         node_name=name,

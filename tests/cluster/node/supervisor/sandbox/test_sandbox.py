@@ -175,12 +175,12 @@ def test_a_directory_that_is_mounted_twice_is_hidden_at_both_places() -> None:
     home = ("8:2", "/", "/home", "ext4")
     bound = ("8:2", "/me", "/export/me", "ext4")
     other = ("8:3", "/", "/srv", "ext4")
-    aliases = possible_aliases("/home/me/.kube", [root, home, bound, other])
-    assert aliases == ["/home/me/.kube", "/export/me/.kube"]
-    assert possible_aliases("/root/.kube", [root, home, bound, other]) == ["/root/.kube"]
-    assert possible_aliases("/root/.kube", [root, ("8:1", "/root", "/backup", "ext4")])[1:] == ["/backup/.kube"]
-    assert mounts_inside("/home/me/.kube", [root, home, ("8:2", "/me/.kube/cache", "/cache", "ext4")]) == ["/cache"]
-    assert mounts_inside("/home/me/.kube", [root, home, bound, other]) == []
+    kube = ("8:2", "/me/.kube")
+    assert possible_aliases(kube, [root, home, bound, other]) == ["/home/me/.kube", "/export/me/.kube"]
+    assert possible_aliases(("8:1", "/root/.kube"), [root, home, bound, other]) == ["/root/.kube"]
+    assert possible_aliases(("8:1", "/root/.kube"), [("8:1", "/root", "/backup", "ext4")]) == ["/backup/.kube"]
+    assert mounts_inside(kube, [root, home, ("8:2", "/me/.kube/cache", "/cache", "ext4")]) == ["/cache"]
+    assert mounts_inside(kube, [root, home, bound, other]) == []
 
 
 # Namespaces

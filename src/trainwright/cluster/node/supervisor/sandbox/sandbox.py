@@ -194,9 +194,8 @@ def enter_container(
     ]
     _leave_host(old_root)
     if read_only_root:
-        shared = volumes.shared
         targets = [target for target in overlays.targets if target not in writable]
-        for place in dict.fromkeys((*targets, *shared, *(("/tmp",) if host_files else ()), "/")):  # noqa: S108
+        for place in dict.fromkeys((*targets, *volumes.shared, "/")):
             restrict(place, RDONLY, recursive=False)
 
 
