@@ -4,7 +4,7 @@ import contextlib
 import errno
 import os
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache, partial
 from pathlib import Path
 
@@ -19,25 +19,31 @@ from trainwright.cluster.node.volumes.sources import mount_failure
 from trainwright.objects.node_annotations import DIRECTORY, PYTHON
 
 
-def set_up_pod(directory: PodDirectory, config: RuntimeConfig) -> tuple[WaitingReason, ...]:
-    """Returns why the pod has to wait, nothing if it is set up. Can be repeated."""
+def set_up_pod(
+    directory: PodDirectory, config: RuntimeConfig, find_hidden: Callable[[], Iterable[str]]
+) -> tuple[WaitingReason, ...]:
+    """Returns why the pod has to wait, nothing if it is set up. Can be repeated.
+
+    `find_hidden` finds the directories that the pod must not see.
+    """
+    hidden = list(find_hidden())
     directory.create()
     _make_termination_files(config)
     (directory.path / HOSTNAME_FILE).write_text(f"{config.pod_json['hostname']}\n")
-    waiting = tuple(_failures(config)) or tuple(_make_mount_sources(config))
+    waiting = tuple(_failures(config, hidden)) or tuple(_make_mount_sources(config))
     if not waiting:
-        directory.write_runtime_config(config.pod_json)
+        directory.write_runtime_config({**config.pod_json, "hidden": hidden})
     return waiting
 
 
-def _failures(config: RuntimeConfig) -> Iterator[WaitingReason]:
+def _failures(config: RuntimeConfig, hidden_paths: list[str]) -> Iterator[WaitingReason]:
     if config.python is not None and not os.access(config.python, os.X_OK):
         text = f"Python {config.python} does not exist or is not executable: correct annotation {PYTHON}"
         yield WaitingReason(reason="PythonNotFound", message=text)
     if config.shared_directory and not Path(config.shared_directory).is_dir():
         text = f"annotation {DIRECTORY}: {config.shared_directory} is not a directory on this machine"
         yield WaitingReason(reason="DirectoryNotFound", message=text)
-    hidden = cache(partial(HiddenDirectories, config.pod_json["hidden"]))  # most pods mount nothing of the machine
+    hidden = cache(partial(HiddenDirectories, hidden_paths))  # most pods mount nothing of the machine
     for volume in config.volumes:
         if failure := set_up(volume, hidden):
             yield WaitingReason(reason="FailedMount", message=mount_failure(volume.name, failure))

@@ -109,7 +109,6 @@ class PodStarter:
             directory,
             images,
             private_homes=() if await self._namespaces.open_homes(pod["metadata"]["namespace"]) else self._node.homes,
-            hidden=await asyncio.to_thread(self._node.find_hidden),
         )
         config = generate_runtime_config(pod, context, objects)
         if not isinstance(config, RuntimeConfig):
@@ -120,7 +119,8 @@ class PodStarter:
         self._network.write_hosts_files()  # the hosts file must exist before the supervisor mounts it
         if any((context.gpus or {}).values()):
             make_shared_memory(Path(context.shared_memory))
-        if waiting := await asyncio.to_thread(set_up_pod, directory, config):  # waits for the disk
+        # In a thread: it waits for the disk.
+        if waiting := await asyncio.to_thread(set_up_pod, directory, config, self._node.find_hidden):
             self._recorder.warn_of_waiting(pod, waiting)
             return waiting
         await self._supervisors.start(pod["metadata"]["uid"], directory)
@@ -134,7 +134,6 @@ class PodStarter:
         images: Mapping[str, ContainerImage] | None = None,
         *,
         private_homes: tuple[str, ...] = (),
-        hidden: tuple[str, ...] = (),
     ) -> PodContext:
         pythons = self._pythons(pod, images or {})
         return PodContext(
@@ -150,7 +149,6 @@ class PodStarter:
             shared_home=self._node.shared_home,
             private_homes=private_homes,
             installations={python: find_installations(python) for python in pythons},
-            hidden=hidden,
             open_files=self._node.open_files,
             provisioned=self._node.provisioned,
             user=os.getuid(),

@@ -130,14 +130,13 @@ def test_a_python_below_a_private_directory_stays_visible() -> None:
 
 @pytest.mark.parametrize("image", ["trainwright/host", "trainwright/host:1", "pytorch/pytorch:2"])
 def test_pods_share_the_home_of_the_user(image: str) -> None:
-    context = replace(OVERLAY, shared_home="/home/me", hidden=("/home/me/.kube", "/home/me/data"))
+    context = replace(OVERLAY, shared_home="/home/me")
     found = run(pod(container(image=image), annotations={"directory": "/srv/job"}), context).pod_json
     assert targets(found["containers"][0]) == {
         "/etc/hosts": ("/node/hosts/default", True),
         "/home/me": ("/home/me", False),
         "/srv/job": ("/srv/job", False),
     }
-    assert found["hidden"] == ["/home/me/.kube", "/home/me/data"]
 
 
 @pytest.mark.parametrize(

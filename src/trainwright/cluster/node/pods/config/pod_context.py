@@ -38,8 +38,6 @@ class PodContext:
     """By Python: its directories, that of a virtual environment and that of the Python behind it."""
     open_files: int | None = None
     """The soft limit of open files with which the cluster was started."""
-    hidden: tuple[str, ...] = ()
-    """Directories of this machine that pods see empty, by their real paths."""
     provisioned: str | None = None
     """The directory, below a hidden one, of the volumes that the default StorageClass provides."""
     user: int = 1000

@@ -191,7 +191,6 @@ def _pod_fields(pod: Object, context: PodContext, volumes: Mapping[str, Volume])
         "nfsProgram": context.nfs.program,
         "nfsVolumes": _nfs_volumes(volumes),
         "memoryLimit": memory_limit(pod),
-        "hidden": list(context.hidden),
         "privateHomes": list(dict.fromkeys((*context.private_homes, context.home))) if context.private_homes else [],
         "openFiles": context.open_files,
         "deadlineAt": deadline_at(pod, context.started_at),
