@@ -46,7 +46,7 @@ def protect_kernel_files(root: str) -> None:
             mounts.mount("tmpfs", place, "tmpfs", mounts.RDONLY | mounts.NOSUID | mounts.NODEV, "size=4k,nr_inodes=2")
         elif os.path.exists(place):
             bind_device("/dev/null", place)
-    # What is mounted from a read-only mount is read-only: half as many system calls.
+    # What is mounted from a read-only mount is read-only: half as many system calls. That mount goes with the old root.
     source = os.path.abspath("memory/proc")
     os.mkdir(source)
     mounts.bind(f"{root}/proc", source)
@@ -54,7 +54,6 @@ def protect_kernel_files(root: str) -> None:
     for entry in os.scandir(source):
         if not entry.name.isdigit() and f"/proc/{entry.name}" not in _MASKED and not entry.is_symlink():
             mounts.bind(entry.path, f"{root}/proc/{entry.name}")
-    mounts.unmount(source)
 
 
 def bind_device(source: str, target: str) -> None:
