@@ -1,5 +1,6 @@
 """The entry point: it starts fast, lists the commands and suggests corrections."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -21,6 +22,21 @@ def test_simple_commands_import_nothing_heavy(arguments: list[str]) -> None:
     imported = {line.rpartition("|")[2].strip() for line in result.stderr.splitlines()}
     assert "trainwright.cli.main" in imported
     assert not HEAVY & imported
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root gives files to others")
+def test_a_home_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As with `sudo` that keeps HOME: its .gitconfig and its Python packages would run as root."""
+    os.chown(tmp_path, 46_666, -1)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for command in ("doctor", "image", "ps"):
+        result = CliRunner().invoke(cli, [command])
+        assert result.exit_code == 1
+        assert f"HOME={tmp_path} belongs to another user" in result.output
+        assert "sudo -H" in result.output
+    assert CliRunner().invoke(cli, ["version"]).exit_code == 0
+    os.chown(tmp_path, 0, -1)
+    assert CliRunner().invoke(cli, ["image"]).exit_code != 1
 
 
 def test_version_is_printed() -> None:

@@ -114,6 +114,17 @@ def test_a_directory_that_is_gone_or_is_none_of_a_cluster_is_left_out(home: Path
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root reads the homes of others")
+def test_another_user_cannot_make_every_pod_mount_thousands_of_directories(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bob, user = home / "home/bob", 46_666
+    for number in range(200):
+        (bob / f".local/share/trainwright-{number}").mkdir(parents=True)
+    monkeypatch.setattr("trainwright.cluster.data_directories._other_homes", lambda: ((bob, user),))
+    assert 0 < len([path for path in all_data_directories() if bob in path.parents]) <= 64
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root reads the homes of others")
 def test_root_hides_the_clusters_of_other_users(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     alice = home / "home/alice"
     (alice / ".local/share/trainwright-dev").mkdir(parents=True)

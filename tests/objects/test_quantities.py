@@ -43,6 +43,13 @@ def test_every_spelling_is_read_exactly(text: object, amount: Fraction) -> None:
     assert parse_quantity(text) == amount
 
 
+@pytest.mark.parametrize("text", ["١٢Mi", "１Gi"])
+def test_digits_of_other_scripts_are_none(text: str) -> None:
+    """Go's clients refuse such an object: one would break their lists for every user."""
+    with pytest.raises(QuantityError):
+        parse_quantity(text)
+
+
 @pytest.mark.parametrize("text", ["", "Gi", "1 Gi", "1GiB", "1gi", "1K", "--1", "1e", "0x10", "nan", None, True, [1]])
 def test_invalid_quantity_is_reported_with_the_value_and_an_example(text: object) -> None:
     with pytest.raises(QuantityError) as error:

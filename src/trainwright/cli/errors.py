@@ -9,8 +9,8 @@ import click
 from trainwright.kube.client.errors import ApiError, Unauthorized, Unreachable
 from trainwright.kube.client.kubeconfig import ConfigError
 
-_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
-"""With those that change the direction of writing."""
+CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+"""Codes that a terminal obeys, and those that change the direction of writing."""
 
 INTERRUPTED = 130
 """The exit code of a command that Ctrl-C has ended: 128 + SIGINT, as in shells."""
@@ -23,7 +23,7 @@ class CommandError(click.ClickException):
 
     def format_message(self) -> str:
         """Without control codes: the message may quote a pod, an image or a server."""
-        return _CONTROL.sub("", super().format_message())
+        return CONTROL.sub("", super().format_message())
 
 
 @contextmanager

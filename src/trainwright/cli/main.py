@@ -53,6 +53,10 @@ ALIASES = {"get": "ps"}
 """kubectl's words for commands of ours."""
 
 
+_WITHOUT_HOME = frozenset({"operator", "crds", "completion", "version"})
+"""Commands that read nothing of the user's home. The operator's container may run as any user."""
+
+
 class MainGroup(LazyGroup):
     texts = COMMANDS
     aliases = ALIASES
@@ -68,6 +72,14 @@ class MainGroup(LazyGroup):
         if name in group.COMMANDS or name in group.ALIASES:
             return f"image {group.ALIASES.get(name, name)}"
         return super().suggestion(name)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name, command, rest = super().resolve_command(ctx, args)
+        if name not in _WITHOUT_HOME:
+            _check_home()
+        return name, command, rest
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -102,6 +114,22 @@ def cli() -> None:
       trainwright run job.yaml   run the job in a manifest and follow it
       trainwright up --detach    start a cluster on this machine
     """
+
+
+def _check_home() -> None:
+    """The files of a home decide which programs run (of git, Python, kubectl), and `sudo` may keep that of another."""
+    home = os.environ.get("HOME", "")
+    try:
+        owner = os.stat(home).st_uid  # noqa: PTH116 - pathlib is imported by the commands that need it
+    except OSError:
+        return
+    if owner not in {0, os.geteuid()}:
+        from trainwright.cli.errors import CommandError
+
+        raise CommandError(
+            f"HOME={home} belongs to another user, whose files would decide what runs as you: "
+            "use `sudo -H`, or set HOME to your own"
+        )
 
 
 def main(**settings: Any) -> None:

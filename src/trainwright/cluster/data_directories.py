@@ -10,6 +10,7 @@ import stat
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from functools import cache
+from itertools import islice
 from pathlib import Path
 
 from trainwright.cluster.datadir import DataDir, write_atomically
@@ -21,6 +22,9 @@ _NOTES = f"{_DATA_HOME}/trainwright.clusters"
 _CREDENTIALS = ".kube"
 _MAX_PATH_BYTES = 4096
 _FIRST_USER = 1000
+_MOST_OF_ANOTHER_USER = 64
+"""Directories that root hides for each of them: each is a mount in every pod."""
+_MOST_NOTES = 1000
 _WATCHED = ("", _DATA_HOME, _NOTES)
 """Of each home."""
 
@@ -103,8 +107,10 @@ def _modified(directory: str) -> int:
 def _find(homes: Mapping[Path, int]) -> list[Path]:
     found = [data.path for data in DataDir.all_named()]
     for home, user in homes.items():
-        found += [home / _CREDENTIALS, home / _NOTES, *(home / _DATA_HOME).glob("trainwright*")]
-        found += [path for _, path in _read(home / _NOTES, user) if _is_data_directory(path, user)]
+        named = islice((home / _DATA_HOME).glob("trainwright*"), _MOST_NOTES)
+        noted = (path for _, path in _read(home / _NOTES, user) if _is_data_directory(path, user))
+        of_user = [home / _CREDENTIALS, home / _NOTES, *named, *noted]
+        found += of_user if user == os.geteuid() else of_user[:_MOST_OF_ANOTHER_USER]
     return [path for path in dict.fromkeys(found) if path.exists()]
 
 
@@ -126,7 +132,7 @@ def _read(notes: Path, user: int) -> Iterator[tuple[Path, Path]]:
     with suppress(OSError):
         if notes.lstat().st_uid != user:
             return
-        for note in sorted(notes.iterdir()):
+        for note in sorted(islice(notes.iterdir(), _MOST_NOTES)):
             status = note.lstat()
             if stat.S_ISREG(status.st_mode) and status.st_size <= _MAX_PATH_BYTES:
                 yield note, Path(os.fsdecode(note.read_bytes()))

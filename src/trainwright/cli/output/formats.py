@@ -5,6 +5,7 @@ from typing import Any, TypeVar
 
 import click
 
+from trainwright.cli.errors import CONTROL
 from trainwright.objects import Object
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -29,7 +30,8 @@ def object_text(obj: Any, output: str) -> str:
     if output == "json":
         import json
 
-        return json.dumps(obj, indent=4, ensure_ascii=False)
+        text = json.dumps(obj, indent=4, ensure_ascii=False)
+        return CONTROL.sub(lambda code: f"\\u{ord(code[0]):04x}", text)
     import yaml
 
     return str(yaml.safe_dump(obj, sort_keys=False, allow_unicode=True)).rstrip("\n")

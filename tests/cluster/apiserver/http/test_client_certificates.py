@@ -156,3 +156,19 @@ async def test_request_of_another_signer_is_left_to_it(server: str, tmp_path: Pa
 
     assert "certificate" not in request["status"]
     assert [one["type"] for one in request["status"]["conditions"]] == ["Approved"]
+
+
+async def test_the_status_of_a_request_does_not_approve_it(server: str, tmp_path: Path) -> None:
+    await approved(server, tmp_path, ec.generate_private_key(ec.SECP256R1()))
+    trusting = ssl.create_default_context(cafile=str(tmp_path / "pki" / "ca.pem"))
+    path = f"{server}/apis/certificates.k8s.io/v1/certificatesigningrequests/jane/status"
+    patch = [{"op": "replace", "path": "/status/conditions", "value": [{"type": "Denied", "status": "True"}]}]
+    headers = {"Authorization": f"Bearer {TOKEN}", "Content-Type": "application/json-patch+json"}
+    connector = aiohttp.TCPConnector(ssl=trusting)
+    async with (
+        aiohttp.ClientSession(connector=connector, headers=headers) as session,
+        session.patch(path, json=patch) as response,
+    ):
+        assert response.status == 200
+        conditions = (await response.json())["status"]["conditions"]
+        assert [condition["type"] for condition in conditions] == ["Approved"]

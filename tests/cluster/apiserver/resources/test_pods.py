@@ -222,6 +222,13 @@ class TestPods:
             409, 'Operation cannot be fulfilled on pods/binding "p": pod p is already assigned to node "n1"',
         )  # fmt: skip
 
+    async def test_pod_with_scheduling_gates_is_not_bound(self, api: RawApi) -> None:
+        await api.post(api.path("pods"), pod(spec={"schedulingGates": [{"name": "example.com/quota"}]}))
+        refused = await bind(api)
+        assert (refused.code, refused.message) == (
+            409, 'Operation cannot be fulfilled on pods/binding "p": pod p has non-empty .spec.schedulingGates',
+        )  # fmt: skip
+
     async def test_unbound_pod_is_removed_at_once(self, api: RawApi) -> None:
         await api.post(api.path("pods"), pod())
         reply = await api.delete(api.path("pods", "p"))

@@ -276,8 +276,9 @@ class ResourceHandlers:
             if metadata.get("uid") not in {None, "", uid}:
                 why = f"Precondition failed: UID in precondition: {metadata['uid']}, UID in object meta: {uid}"
                 raise errors.conflict(info.kind.resource, info.name, why)
-            if bound:
-                why = f'pod {info.name} is already assigned to node "{bound}"'
+            if bound or pod["spec"].get("schedulingGates"):
+                assigned = f'is already assigned to node "{bound}"'
+                why = f"pod {info.name} {assigned if bound else 'has non-empty .spec.schedulingGates'}"
                 error = errors.conflict(info.kind.resource, info.name, why)
                 error.message = error.message.replace("on pods ", "on pods/binding ", 1)
                 error.details = {"name": info.name, "kind": "pods/binding"}

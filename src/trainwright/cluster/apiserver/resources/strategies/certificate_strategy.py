@@ -32,6 +32,15 @@ def _keep_spec(new: Object, old: Object) -> None:
     new["spec"] = old["spec"]
 
 
+def _keep_decisions(new: Object, old: Object) -> None:
+    """Requests are approved and denied by another subresource, which needs the permission of the signer."""
+    others = [one for one in (new.get("status") or {}).get("conditions") or () if one.get("type") not in DECIDED]
+    kept = [one for one in (old.get("status") or {}).get("conditions") or () if one.get("type") in DECIDED]
+    new["status"] = {name: value for name, value in (new.get("status") or {}).items() if name != "conditions"}
+    if conditions := [*kept, *others]:
+        new["status"]["conditions"] = conditions
+
+
 def pem_of(request: Object) -> bytes:
     """The PEM of a request that is valid."""
     return base64.b64decode(request["spec"]["request"])
@@ -107,5 +116,8 @@ def condition_errors(new: Object, old: Object) -> list[FieldError]:
 
 
 CERTIFICATE_SIGNING_REQUEST = Strategy(
-    prepare_for_create=_prepare_for_create, prepare_for_update=_keep_spec, validate=_validate
+    prepare_for_create=_prepare_for_create,
+    prepare_for_update=_keep_spec,
+    prepare_for_status_update=_keep_decisions,
+    validate=_validate,
 )
