@@ -1,14 +1,18 @@
 """Lines on terminals and elsewhere: only terminals get colours and the live line."""
 
 import io
+import json
 import re
+from collections.abc import Callable
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainwright.cli.errors import CommandError
+from trainwright.cli.errors import CONTROL, CommandError
 from trainwright.cli.output.console import Console, cells, plain_text, visible
+from trainwright.cli.output.formats import object_text
 
 
 class Terminal(io.StringIO):
@@ -40,6 +44,14 @@ def test_texts_of_others_cannot_control_the_terminal() -> None:
     assert CommandError("bad \x1b]52;c;cm0gLXJmIH4=\x07name\nnext\tline").format_message() == (
         "bad ]52;c;cm0gLXJmIH4=name\nnext\tline"
     )
+
+
+@pytest.mark.parametrize(("output", "decode"), [("json", json.loads), ("yaml", yaml.safe_load)])
+def test_objects_of_others_cannot_control_the_terminal(output: str, decode: Callable[[str], object]) -> None:
+    objects = {"author": "\x9b31m\u202eX\u2066", "name": "Jürgen"}
+    text = object_text(objects, output)
+    assert not CONTROL.search(text)
+    assert decode(text) == objects
 
 
 @pytest.mark.parametrize("environment", [{"NO_COLOR": "1"}, {"TERM": "dumb"}])

@@ -34,7 +34,10 @@ def object_text(obj: Any, output: str) -> str:
         return CONTROL.sub(lambda code: f"\\u{ord(code[0]):04x}", text)
     import yaml
 
-    return str(yaml.safe_dump(obj, sort_keys=False, allow_unicode=True)).rstrip("\n")
+    text = str(yaml.safe_dump(obj, sort_keys=False, allow_unicode=True))
+    if CONTROL.search(text):  # YAML has escapes for all other scripts or for none
+        text = str(yaml.safe_dump(obj, sort_keys=False, allow_unicode=False))
+    return text.rstrip("\n")
 
 
 def list_of(objects: Sequence[Object]) -> Object:

@@ -79,6 +79,41 @@ def test_a_link_that_a_program_made_does_not_copy_files_of_the_machine(tmp_path:
     assert not (tmp_path / "copy").exists()
 
 
+def test_a_shared_home_does_not_show_what_was_hidden_in_it(tmp_path: Path) -> None:
+    home, data = tmp_path / "home", tmp_path / "home/data"
+    data.mkdir(parents=True)
+    (data / "token").write_text("secret")
+    (home / "model").write_text("m")
+    (home / "relative").symlink_to("data/token")
+    (home / "absolute").symlink_to(data / "token")
+    shared = {"source": str(home), "target": str(home)}
+    pod = write_pod(tmp_path / "pod", mounts=[shared], hidden=[str(data)], cwd=str(home))
+    for path in ("data/token", "relative", "absolute", "data"):
+        assert find_pod_files(pod, path) == []
+    assert found(pod, str(home)) == {f"{home}/model": "m"}
+    (model,) = find_pod_files(pod, "model")
+    (home / "model").unlink()
+    (home / "model").symlink_to("data/token")  # after it was found
+    with pytest.raises(OSError, match="which pods do not see"):
+        model.copy_to(tmp_path / "copy")
+    assert not (tmp_path / "copy").exists()
+
+
+def test_a_volume_in_a_hidden_directory_is_found(tmp_path: Path, volume: Path) -> None:
+    pod = write_pod(tmp_path / "pod", mounts=[{"source": str(volume), "target": "/data"}], hidden=[str(tmp_path)])
+    (model,) = find_pod_files(pod, "/data/model")
+    model.copy_to(tmp_path / "copy")
+    assert (tmp_path / "copy").read_text() == "m"
+
+
+def test_a_path_that_may_not_be_read_has_no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(_: str) -> str:
+        raise PermissionError
+
+    monkeypatch.setattr("os.path.realpath", refused)
+    assert find_pod_files(write_pod(tmp_path / "pod"), "/proc/1/root/x") == []
+
+
 def test_an_absolute_link_is_followed_as_the_program_saw_it(tmp_path: Path, volume: Path) -> None:
     (volume / "best").symlink_to("/data/deep/log")
     (volume / "loop").symlink_to("/data/loop")

@@ -16,7 +16,7 @@ from trainwright.cli.commands.images.store import (
     store_flag,
 )
 from trainwright.cli.commands.images.templates import render
-from trainwright.cli.errors import CommandError
+from trainwright.cli.errors import CONTROL, CommandError
 from trainwright.cli.output.formats import object_text, output_flag
 from trainwright.cluster.images.formats import SKIPPED_LABEL
 from trainwright.cluster.images.store import Image
@@ -63,7 +63,7 @@ def inspect_command(names: tuple[str, ...], template: str | None, output: str, d
     documents = [describe(image, [other for other in images if other.id == image.id]) for image in found]
     if template:
         for document in documents:
-            click.echo(render(template, _with_all_fields(document)))
+            click.echo(CONTROL.sub("", render(template, _with_all_fields(document))))
     elif documents:
         click.echo(object_text(documents, output))
     if missing:

@@ -8,11 +8,13 @@ import os
 import posixpath
 import shutil
 import stat
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
 
+from trainwright.cluster.linux.hidden_directories import HiddenDirectories
+from trainwright.cluster.linux.mounts import is_below
 from trainwright.cluster.linux.safe_paths import open_beneath
 from trainwright.cluster.linux.trees import walk
 from trainwright.cluster.node.pod_processes import running_containers
@@ -33,11 +35,15 @@ class PodFile:
     """The directory that it must not leave: a program of the pod may put a link in its place."""
     relative: str = ""
     """Its path below the directory that was searched; empty if it is the file itself."""
+    hidden: tuple[str, ...] = ()
+    """Paths below the root that the pod did not see."""
 
     def copy_to(self, target: Path) -> None:
         """With its mode and times. Raises OSError, or shutil.SameFileError."""
         descriptor = open_beneath(str(self.root), str(self.source.relative_to(self.root)))
         try:
+            if self.hidden:
+                HiddenDirectories(self.hidden).check(descriptor, self.path)
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                 raise OSError(errno.EINVAL, "it is no regular file")
             shutil.copy2(f"/proc/self/fd/{descriptor}", target)
@@ -85,13 +91,16 @@ def find_pod_files(directory: Path, path: str) -> list[PodFile]:
         if elsewhere is None:
             break
         wanted = elsewhere
-    return (
-        _in_running_containers(directory, wanted)
-        or _in_layers(directory, wanted)
-        or _in_mounts(pod, wanted)
-        or _in_image(pod, wanted)
-        or _on_host(pod, wanted)
-    )
+    try:
+        return (
+            _in_running_containers(directory, wanted)
+            or _in_layers(directory, wanted)
+            or _in_mounts(pod, wanted)
+            or _in_image(pod, wanted)
+            or _on_host(pod, wanted)
+        )
+    except PermissionError:  # such as a link in /proc
+        return []
 
 
 def _absolute_link(pod: _Pod, wanted: str) -> str | None:
@@ -135,7 +144,10 @@ def _in_mounts(pod: _Pod, wanted: str) -> list[PodFile]:
         return []
     source = Path(mount.source)
     root = source if source.is_dir() else source.parent
-    return _below(source / wanted[len(mount.target) :].lstrip("/"), wanted, root)
+    found = _below(source / wanted[len(mount.target) :].lstrip("/"), wanted, root)
+    # Volumes are in the data directory, which is hidden; nothing below them is.
+    hidden = tuple(path for path in pod.hidden if is_below(path, [mount.source]))
+    return _visible(found, hidden)
 
 
 def _mount_of(pod: _Pod, wanted: str) -> _Mount | None:
@@ -165,9 +177,17 @@ def _on_host(pod: _Pod, wanted: str) -> list[PodFile]:
 
     private = sandbox.PRIVATE_DIRECTORIES if pod.sandbox == sandbox.OVERLAY else ()
     real = os.path.realpath(wanted)
-    if any(real == hidden or real.startswith(f"{hidden}/") for hidden in (*pod.hidden, *private)):
+    if is_below(f"{real}/", [*private]):
         return []
-    return _below(Path(real), wanted, Path("/"))
+    return _visible(_below(Path(real), wanted, Path("/")), pod.hidden)
+
+
+def _visible(files: list[PodFile], hidden: tuple[str, ...]) -> list[PodFile]:
+    """Those that the pod saw. Links may change: `copy_to` looks again."""
+    if not hidden:
+        return files
+    seen = (file for file in files if not is_below(f"{os.path.realpath(file.source)}/", [*hidden]))
+    return [replace(file, hidden=hidden) for file in seen]
 
 
 def _below(source: Path, path: str, root: Path) -> list[PodFile]:
