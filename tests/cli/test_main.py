@@ -35,6 +35,9 @@ def test_a_home_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest.M
         assert f"HOME={tmp_path} belongs to another user" in result.output
         assert "sudo -H" in result.output
     assert CliRunner().invoke(cli, ["version"]).exit_code == 0
+    monkeypatch.setenv("HOME", "/")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    assert f"XDG_CONFIG_HOME={tmp_path} belongs" in CliRunner().invoke(cli, ["ps"]).output
     os.chown(tmp_path, 0, -1)
     assert CliRunner().invoke(cli, ["image"]).exit_code != 1
 

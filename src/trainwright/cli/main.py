@@ -118,18 +118,19 @@ def cli() -> None:
 
 def _check_home() -> None:
     """The files of a home decide which programs run (of git, Python, kubectl), and `sudo` may keep that of another."""
-    home = os.environ.get("HOME", "")
-    try:
-        owner = os.stat(home).st_uid  # noqa: PTH116 - pathlib is imported by the commands that need it
-    except OSError:
-        return
-    if owner not in {0, os.geteuid()}:
-        from trainwright.cli.errors import CommandError
+    for variable in ("HOME", "XDG_CONFIG_HOME", "DOCKER_CONFIG"):
+        directory = os.environ.get(variable, "")
+        try:
+            owner = os.stat(directory).st_uid  # noqa: PTH116 - pathlib is imported by the commands that need it
+        except OSError:
+            continue
+        if owner not in {0, os.geteuid()}:
+            from trainwright.cli.errors import CommandError
 
-        raise CommandError(
-            f"HOME={home} belongs to another user, whose files would decide what runs as you: "
-            "use `sudo -H`, or set HOME to your own"
-        )
+            raise CommandError(
+                f"{variable}={directory} belongs to another user, whose files would decide what runs as you: "
+                f"use `sudo -H`, or set {variable} to your own"
+            )
 
 
 def main(**settings: Any) -> None:

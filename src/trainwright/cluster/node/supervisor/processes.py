@@ -8,8 +8,10 @@ import errno
 import os
 import re
 import signal
+import stat
 
 _ALL = -1
+_NULL = os.makedev(1, 3)
 
 
 def list_processes(proc: str) -> dict[int, tuple[int, int]]:
@@ -137,6 +139,7 @@ def limit_open_files(limit: int | None) -> None:
 
 def execute(argv: list[str], env: dict[str, str]) -> None:
     """Replaces this process by a program. The error says which program and why."""
+    _reopen_null()
     try:
         _search_and_execute(argv, env)
     except FileNotFoundError as error:
@@ -145,6 +148,16 @@ def execute(argv: list[str], env: dict[str, str]) -> None:
         raise OSError(error.errno, f'exec: "{argv[0]}": {missing}') from error
     except OSError as error:
         raise OSError(error.errno, f'exec: "{argv[0]}": {reason(error)}') from error
+
+
+def _reopen_null() -> None:
+    """What was opened outside of the container is the device of the machine, whose mode root could change."""
+    for descriptor in (0, 1, 2):
+        status = os.fstat(descriptor)
+        if stat.S_ISCHR(status.st_mode) and status.st_rdev == _NULL:
+            own = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+            os.dup2(own, descriptor)
+            os.close(own)
 
 
 def change_directory(path: str) -> None:

@@ -277,6 +277,18 @@ def test_a_read_only_root_leaves_out_mounts_that_are_hidden(overlay: Any, home: 
     assert pod.output() == ["started"]
 
 
+def test_the_input_of_a_program_is_not_a_device_of_the_machine(overlay: Any, home: Home) -> None:
+    """What the supervisor opens for a program is outside of the container's own /dev."""
+    null = Path("/dev/null")
+    mode = stat.S_IMODE(null.stat().st_mode)
+    try:
+        answer = run(overlay, home, machine_python(), "-c", f"import os; os.fchmod(0, {mode | 0o1})")
+        assert "Read-only file system" in answer[-1] or "not permitted" in answer[-1]
+        assert stat.S_IMODE(null.stat().st_mode) == mode
+    finally:
+        null.chmod(mode) if os.getuid() == 0 else None
+
+
 def test_shared_memory_in_a_host_path_is_writable(overlay: Any, home: Home) -> None:
     mount = {"source": "/dev/shm", "target": "/host", "volume": "/dev/shm", "readOnly": False, "hostPath": True}
     script = "touch /host/trainwright-test && rm /host/trainwright-test && echo written"
