@@ -268,6 +268,14 @@ def test_a_sub_path_makes_nothing_among_the_files_of_the_kernel(overlay: Any, ho
     assert not Path(source).exists()
 
 
+def test_a_sub_path_makes_nothing_in_a_hidden_directory(overlay: Any, home: Home) -> None:
+    volume = {**home.shared, "target": "/host", "volume": str(home.path)}
+    for inside in ("made", "made/deep"):
+        answer = run(overlay, home, "/bin/echo", "started", mounts=[{**volume, "source": str(home.data / inside)}])
+        assert "which pods do not see" in answer[-1]
+    assert [path.name for path in home.data.iterdir()] == ["token"]
+
+
 def test_a_read_only_root_leaves_out_mounts_that_are_hidden(overlay: Any, home: Home) -> None:
     """The memory of the pod's own sandbox is mounted in the data directory."""
     overlay = replace(overlay, node=home.data)

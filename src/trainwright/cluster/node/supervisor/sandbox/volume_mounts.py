@@ -40,7 +40,7 @@ class OpenVolume:
     """What is to be mounted at a target, by descriptor. See `enter_container` for the configuration."""
 
     def __init__(self, config: dict[str, object], hidden: HiddenDirectories, mounts: list[Mount]) -> None:
-        self.descriptor = _open_source(config, mounts)
+        self.descriptor = _open_source(config, hidden, mounts)
         self.source = os.readlink(f"/proc/self/fd/{self.descriptor}")
         self.of_machine = bool(config.get("hostPath"))
         self.read_only = bool(config.get("readOnly"))
@@ -154,12 +154,29 @@ def restrict_mount(point: str, *, no_devices: bool, read_only: bool) -> None:
         make_read_only(point)
 
 
-def _open_source(source: dict[str, object], mounts: list[Mount]) -> int:
+def _check_existing_part(volume: str, inside: str, hidden: HiddenDirectories) -> None:
+    """Before the rest of a path is made: not in a hidden directory."""
+    while inside:
+        try:
+            descriptor = open_beneath(volume, inside)
+        except FileNotFoundError:
+            inside = os.path.dirname(inside)
+            continue
+        try:
+            hidden.check(descriptor, f"hostPath {volume}/{inside}")
+        finally:
+            os.close(descriptor)
+        return
+
+
+def _open_source(source: dict[str, object], hidden: HiddenDirectories, mounts: list[Mount]) -> int:
     path, volume = str(source["source"]), source.get("volume")
     if volume is not None and path != volume:
         # A volume of medium Memory is empty: the agent could not create a directory in it.
-        create = not is_of_kernel(path, mounts)
-        return open_beneath(str(volume), os.path.relpath(path, str(volume)), create=create)
+        inside = os.path.relpath(path, str(volume))
+        if source.get("hostPath"):
+            _check_existing_part(str(volume), inside, hidden)
+        return open_beneath(str(volume), inside, create=not is_of_kernel(path, mounts))
     if volume is None and not source.get("hostPath") and not os.path.exists(path):
         os.makedirs(path)  # a subPath of a pod that an earlier version has started
     return os.open(path, os.O_PATH | os.O_CLOEXEC)
