@@ -9,7 +9,9 @@ import click
 from trainwright.kube.client.errors import ApiError, Unauthorized, Unreachable
 from trainwright.kube.client.kubeconfig import ConfigError
 
-CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+DIRECTION = "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"
+"""Characters that show the rest of a line in another order, as a range of an expression."""
+CONTROL = re.compile(f"[\x00-\x08\x0b-\x1f\x7f-\x9f{DIRECTION}]")
 """Codes that a terminal obeys, and those that change the direction of writing."""
 
 INTERRUPTED = 130

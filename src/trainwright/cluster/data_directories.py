@@ -26,7 +26,7 @@ _MOST_OF_ANOTHER_USER = 64
 """Directories that root hides for each of them: each is a mount in every pod."""
 _MOST_NOTES = 1000
 _WATCHED = ("", _DATA_HOME, _NOTES)
-"""Of each home."""
+"""The directories of each home whose changes are noticed."""
 
 
 def register(data: DataDir) -> None:

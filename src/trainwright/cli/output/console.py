@@ -11,6 +11,8 @@ from typing import TextIO
 
 import click
 
+from trainwright.cli.errors import DIRECTION
+
 _COLOURS = ("cyan", "green", "yellow", "magenta", "blue", "bright_cyan", "bright_green", "bright_yellow")
 _COLOUR_CODE = re.compile(r"\x1b\[[0-9;:]*m")
 _ESCAPE = re.compile(
@@ -19,8 +21,7 @@ _ESCAPE = re.compile(
     r"|\x1b[ -/]*[0-~]?"
     r"|\x9b[0-?]*[ -/]*[@-~]"
 )
-_DIRECTION = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
-"""Characters that show the rest of a line in another order."""
+_DIRECTION = re.compile(f"[{DIRECTION}]")
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1a\x1c-\x1f\x7f-\x9f]")
 _PLAIN = str.maketrans({"→": "->", "…": "...", "×": "x", "━": "=", "╸": ">", "·": "-"})
 _RESET = "\x1b[0m"

@@ -1,12 +1,15 @@
 """What is made on this machine for a pod before it starts."""
 
+import json
 import os
 import stat
 from pathlib import Path
 
 import pytest
 
-from trainwright.cluster.node.pods.pod_setup import find_installations, make_shared_memory
+from trainwright.cluster.node.pods.config.runtime_config import RuntimeConfig
+from trainwright.cluster.node.pods.pod_directory import PodDirectory
+from trainwright.cluster.node.pods.pod_setup import find_installations, make_shared_memory, set_up_pod
 
 
 def test_shared_memory_of_a_namespace_is_for_all_its_users_and_for_no_others(tmp_path: Path) -> None:
@@ -44,3 +47,11 @@ def test_the_python_behind_a_virtual_environment_is_an_installation_too(tmp_path
     venv.symlink_to(base)
     assert find_installations(str(venv)) == (str(tmp_path / "venv"), str(tmp_path / "base"))
     assert find_installations(str(base)) == (str(tmp_path / "base"),)
+
+
+def test_the_supervisor_learns_what_is_hidden_when_the_pod_starts(tmp_path: Path) -> None:
+    pod_json = {"hostname": "pod", "sandbox": "overlay", "initContainers": [], "containers": []}
+    config = RuntimeConfig(pod_json=pod_json, volumes=(), python=None, shared_directory=None, warnings=())
+    hidden = ("/home/me/.kube", "/home/me/data")
+    assert set_up_pod(PodDirectory(tmp_path / "pod"), config, lambda: hidden) == ()
+    assert json.loads((tmp_path / "pod/pod.json").read_text())["hidden"] == list(hidden)

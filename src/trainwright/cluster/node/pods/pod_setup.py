@@ -5,7 +5,6 @@ import errno
 import os
 import stat
 from collections.abc import Callable, Iterable, Iterator
-from functools import cache, partial
 from pathlib import Path
 
 from trainwright.cluster.linux.hidden_directories import HiddenDirectories
@@ -43,12 +42,12 @@ def _failures(config: RuntimeConfig, hidden_paths: list[str]) -> Iterator[Waitin
     if config.shared_directory and not Path(config.shared_directory).is_dir():
         text = f"annotation {DIRECTORY}: {config.shared_directory} is not a directory on this machine"
         yield WaitingReason(reason="DirectoryNotFound", message=text)
-    hidden = cache(partial(HiddenDirectories, hidden_paths))  # most pods mount nothing of the machine
+    hidden = HiddenDirectories(hidden_paths)
     for volume in config.volumes:
         if failure := set_up(volume, hidden):
             yield WaitingReason(reason="FailedMount", message=mount_failure(volume.name, failure))
     for name, path in {PYTHON: config.python, DIRECTORY: config.shared_directory}.items():
-        if path and _is_hidden(path, hidden()):
+        if path and _is_hidden(path, hidden):
             text = f"annotation {name}: {path} is in a directory of the cluster, which pods do not see"
             yield WaitingReason(reason="InvalidAnnotation", message=text)
 

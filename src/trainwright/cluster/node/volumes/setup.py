@@ -3,7 +3,6 @@
 import errno
 import os
 import stat
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -22,10 +21,10 @@ _FILE_TYPES = {
 }
 
 
-def set_up(volume: Volume, hidden: Callable[[], HiddenDirectories]) -> str | None:
+def set_up(volume: Volume, hidden: HiddenDirectories) -> str | None:
     """None if the volume is ready, else what is wrong; the caller tries again.
 
-    A path of this machine must not be in the directories that `hidden` finds.
+    A path of this machine must not be in a `hidden` directory.
     """
     try:
         if volume.host_path_type is None:
@@ -33,7 +32,7 @@ def set_up(volume: Volume, hidden: Callable[[], HiddenDirectories]) -> str | Non
             return None
         if volume.provisioned:
             return _check_host_path(volume.path, volume.host_path_type, HiddenDirectories((), []))
-        return _check_host_path(volume.path, volume.host_path_type, hidden())
+        return _check_host_path(volume.path, volume.host_path_type, hidden)
     except OSError as error:
         return f"{error.strerror}: {error.filename}" if error.filename else str(error.strerror)
     except ValueError as error:  # a zero byte in the path

@@ -34,11 +34,11 @@ def _keep_spec(new: Object, old: Object) -> None:
 
 def _keep_decisions(new: Object, old: Object) -> None:
     """Requests are approved and denied by another subresource, which needs the permission of the signer."""
-    others = [one for one in (new.get("status") or {}).get("conditions") or () if one.get("type") not in DECIDED]
-    kept = [one for one in (old.get("status") or {}).get("conditions") or () if one.get("type") in DECIDED]
-    new["status"] = {name: value for name, value in (new.get("status") or {}).items() if name != "conditions"}
-    if conditions := [*kept, *others]:
-        new["status"]["conditions"] = conditions
+    status = dict(new.get("status") or {})
+    others = [condition for condition in status.pop("conditions", None) or () if condition.get("type") not in DECIDED]
+    before = (old.get("status") or {}).get("conditions") or ()
+    kept = [condition for condition in before if condition.get("type") in DECIDED]
+    new["status"] = status | ({"conditions": [*kept, *others]} if kept or others else {})
 
 
 def pem_of(request: Object) -> bytes:
