@@ -144,6 +144,7 @@ class PodStarter:
             hosts_file=str(self._network.hosts_file(pod)),
             level=self._node.sandbox.level,
             user_namespace=self._node.sandbox.user_namespace,
+            own_ports=not self._node.sandbox.shared_ports,
             python=self._node.python,
             home=self._node.home,
             shared_home=self._node.shared_home,

@@ -27,6 +27,8 @@ class PodContext:
     hosts_file: str
     level: str
     user_namespace: bool = False
+    own_ports: bool = False
+    """True if the supervisor binds the sockets of the pod to its own address."""
     python: str
     home: str
     """The value of HOME."""

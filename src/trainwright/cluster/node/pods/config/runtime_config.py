@@ -180,6 +180,7 @@ def _pod_fields(pod: Object, context: PodContext, volumes: Mapping[str, Volume])
         "createdAt": metadata.get("creationTimestamp") or "",
         "owner": _controller(pod),
         "address": context.address,
+        "ownPorts": context.own_ports and not spec.get("hostNetwork"),
         "sandbox": context.level,
         "ownUsers": context.user_namespace,
         "asRoot": context.user_namespace and any(image.has_own_files for image in context.images.values()),

@@ -25,6 +25,8 @@ class Sandbox(NamedTuple):
     """True if it needs a user namespace: for an unprivileged user, or a root user without capabilities."""
     reason: str = ""
     """Why no stronger level works; empty at the strongest."""
+    shared_ports: str = "not detected"
+    """Why pods have the ports of the machine; empty if each has its own."""
 
 
 def detect_sandbox(directory: str, *, forced: str | None, python: str) -> Sandbox:
