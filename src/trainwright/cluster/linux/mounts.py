@@ -80,10 +80,12 @@ def pivot_root(new: str, old: str) -> None:
     check(libc.syscall(ctypes.c_long(number), os.fsencode(new), os.fsencode(old)), "change the root directory")
 
 
-def check(result: int, step: str) -> None:
-    if result != 0:
+def check(result: int, step: str) -> int:
+    """The result of a system call; raises OSError if it has failed."""
+    if result < 0:
         number = ctypes.get_errno()
         raise OSError(number, f"cannot {step}: {os.strerror(number)}")
+    return result
 
 
 def read_mounts() -> list[Mount]:

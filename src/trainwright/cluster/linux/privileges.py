@@ -13,6 +13,7 @@ from trainwright.cluster.linux.seccomp import filter_system_calls
 
 TYPE_CHECKING = False  # importing typing takes four milliseconds
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
 CAPABILITIES = (
@@ -60,12 +61,14 @@ def hide_process() -> None:
     check(libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0), "hide the process")
 
 
-def restrict_process(security: dict[str, Any]) -> None:
+def restrict_process(security: dict[str, Any], on_listener: Callable[[int], None] | None = None) -> None:
     """The last step before a program is executed. Keys that are missing change nothing: `capabilities` (names), `user`,
     `group`, `groups`, `noNewPrivileges`, `filtered` (system calls). `identified`: the ids are complete, they belong to
-    an image."""
-    if security.get("filtered"):
-        filter_system_calls()  # it needs a capability, or no_new_privs
+    an image. `on_listener` gets the descriptor that listens to the calls about socket addresses."""
+    # First: it needs a capability, or no_new_privs.
+    listener = filter_system_calls(refuse=bool(security.get("filtered")), notify=on_listener is not None)
+    if listener is not None and on_listener is not None:
+        on_listener(listener)
     kept = security.get("capabilities")
     mask = sum(1 << CAPABILITIES.index(name) for name in kept) if kept is not None else None
     if mask is not None:

@@ -17,7 +17,6 @@ from trainwright.cluster.node.pods.pod_directory import PodDirectory
 from trainwright.cluster.node.supervisor.containers import container_status
 from trainwright.cluster.node.supervisor.files import read_json, write_json
 from trainwright.cluster.node.supervisor.pod_process import EXIT_ALREADY_SUPERVISED
-from trainwright.cluster.node.supervisor.ports import reserve_port
 
 pytestmark = pytest.mark.thorough("root-overlay", "root-plain", "ordinary-plain", sample=33)
 
@@ -335,51 +334,6 @@ def test_one_pod_has_one_supervisor(runner: Any) -> None:
         with supervised_again(runner.user, pod.directory) as second:
             assert second.process.wait(10) == EXIT_ALREADY_SUPERVISED
         assert "running" in pod.container()["state"]
-
-
-def test_a_port_in_use_at_a_restart_fails_the_pod(runner: Any) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free_for_now:
-        port = free_for_now.getsockname()[1]
-    gate = runner.shared / "gate"
-    mounts = [{"source": str(runner.shared), "target": str(runner.shared), "readOnly": False}]
-    program = container(f"until [ -e {gate} ]; do sleep 0.01; done; exit 1", mounts=mounts)
-    with runner.run(program, listenPorts=[port], restartPolicy="OnFailure") as pod:
-        pod.until(lambda pod: "running" in pod.container()["state"])
-        with socket.create_server(("127.0.0.1", port)):
-            gate.touch()
-            state = pod.wait()
-    assert state["reason"] == "PortTaken"
-
-
-def test_a_port_in_use_fails_the_pod_before_its_program_runs(runner: Any) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as other:
-        port = other.getsockname()[1]
-        init = container("echo init", name="init")
-        with runner.run(container("echo never"), listenPorts=[port], initContainers=[init]) as pod:
-            state = pod.wait()
-    assert state["reason"] == "PortTaken"
-    assert state["message"].startswith(f"port {port} is taken by ")
-    if runner.user.name == "root":
-        assert f"process {os.getpid()} " in state["message"]
-    assert pod.output("init") == ["init"]
-    assert pod.output() == []
-
-
-def test_a_port_belongs_to_a_pod_before_its_program_listens(runner: Any) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as other:
-        port = other.getsockname()[1]
-    reservation = reserve_port(port)  # as a pod of another cluster has it
-    assert reservation is not None
-    with reservation, runner.run(container("echo never"), listenPorts=[port]) as pod:
-        state = pod.wait()
-    assert (state["reason"], state["message"]) == ("PortTaken", f"port {port} is taken by another pod on this machine")
-
-
-def test_a_pod_with_a_free_port_starts(runner: Any) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as other:
-        port = other.getsockname()[1]
-    with runner.run(container("echo ran"), listenPorts=[port]) as pod:
-        assert pod.wait()["reason"] == ""
 
 
 def test_the_agent_is_notified_of_every_change(runner: Any) -> None:

@@ -31,8 +31,7 @@ def main(arguments: list[str], unsealed: str) -> None:
     if arguments[0] == "--detect-sandbox":
         from trainwright.cluster.node.supervisor.sandbox import detection  # pods do not need it
 
-        found = {"works": False, "reason": unsealed} if unsealed else detection.try_overlay(arguments[1])
-        sys.stdout.write(json.dumps(found))
+        sys.stdout.write(json.dumps(detection.try_machine(arguments[1], unsealed)))
         return
     supervise(os.path.abspath(arguments[0]))
 

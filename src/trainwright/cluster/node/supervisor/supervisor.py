@@ -16,7 +16,7 @@ import select
 import signal
 import time
 
-from trainwright.cluster.node.supervisor import ports, processes
+from trainwright.cluster.node.supervisor import processes
 from trainwright.cluster.node.supervisor.containers import container_files, container_start, container_status
 from trainwright.cluster.node.supervisor.containers.container import Container
 from trainwright.cluster.node.supervisor.containers.container_exec import ContainerExec
@@ -28,6 +28,7 @@ from trainwright.cluster.node.supervisor.files import (
     read_json,
     remove_file,
 )
+from trainwright.cluster.node.supervisor.network.pod_sockets import PodSockets
 from trainwright.cluster.node.supervisor.sandbox import cgroups, sandbox
 from trainwright.cluster.node.supervisor.state_file import StateFile
 
@@ -62,7 +63,6 @@ class Supervisor:
         self._reason = self._message = ""
         self._lifecycle: PodLifecycle | None = None
         self._initialized = False
-        self._ports = ports.PodPorts(pod["listenPorts"])
         self._finished = False
         self._completed = False
         """True when no container will run again, except sidecars."""
@@ -75,8 +75,14 @@ class Supervisor:
         self._watched: dict[int, Callable[[], None]] = {}
         """Descriptors besides those of containers, each with what to call when it is readable."""
         self._poll = select.poll()
-        self._signal_poll = select.poll()
+        self._urgent_poll = select.poll()
         self._pacer = OutputPacer()
+        self._sockets = PodSockets(
+            pod,
+            watch=self._watch_urgently,
+            unwatch=self._unwatch,
+            record=lambda *event: self._get_lifecycle().record(*event),
+        )
 
     def _containers(self, field: str, last: dict[str, Any] | None, *, init: bool) -> list[Container]:
         specs = self._pod[field]
@@ -106,6 +112,8 @@ class Supervisor:
     def _run(self) -> None:
         if self._is_pid_1:
             self._proc = sandbox.mount_proc(self._directory)
+        self._sockets.open(self._proc)
+        self._exec.on_listener = self._sockets.on_listener
         wakeup = self._install_signal_handlers()
         self._check_stop_request()
         while True:
@@ -137,6 +145,8 @@ class Supervisor:
 
     def _sync(self) -> None:
         now = time.monotonic()
+        if self._sockets.tick(now):
+            self._state_file.changed = True
         if self._lifecycle is not None:
             self._lifecycle.tick(now, stopping=self._stopping)
         if self._stopping:
@@ -157,9 +167,6 @@ class Supervisor:
                 self._finish()
             return
         if not self._initialize(now):
-            return
-        if self._pod["listenPorts"] and self._first_start_is_due(now) and (conflicts := self._ports.conflicts()):
-            self.fail("PortTaken", "; ".join(conflicts))
             return
         for container in self._mains:
             self._start_if_due(container, now)
@@ -184,15 +191,6 @@ class Supervisor:
         at = self._pod.get("deadlineAt")
         return None if at is None else time.monotonic() + float(at) - time.time()
 
-    def _first_start_is_due(self, now: float) -> bool:
-        """True if a container is due while none runs. A port that is in use then belongs to another process.
-
-        Restarts are checked too: a program may have failed because its port was taken after the first check.
-        """
-        return not any(container.process for container in self._mains) and any(
-            container.is_due(now) for container in self._mains
-        )
-
     def _start_if_due(self, container: Container, now: float) -> None:
         if container.is_due(now):
             container.start_at = None
@@ -200,7 +198,7 @@ class Supervisor:
 
     def _timeout(self) -> float | None:
         """Milliseconds until the next timer."""
-        timers = [self._state_file.retry_at, container_files.next_flush(self._all)]
+        timers = [self._state_file.retry_at, container_files.next_flush(self._all), self._sockets.next_at]
         if not self._stopping:
             timers += [self._next_start(), self._deadline()]
         if self._lifecycle is not None:
@@ -212,9 +210,9 @@ class Supervisor:
         return min((container.start_at for container in self._all if container.start_at), default=None)
 
     def _let_output_gather(self) -> None:
-        """Waits a moment before the next read of a program that prints many lines; signals end it."""
+        """Waits a moment before the next read of a program that prints many lines; signals and calls end it."""
         if pause := self._pacer.pause(time.monotonic()):
-            self._signal_poll.poll(pause * 1000)
+            self._urgent_poll.poll(pause * 1000)
 
     def _finish(self) -> None:
         processes.kill_descendants(is_pid_1=self._is_pid_1)
@@ -251,7 +249,13 @@ class Supervisor:
         signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
         container.process = os.fork()
         if container.process == 0:
-            container_start.execute(container, streams, directory=self._directory, pod=self._pod)
+            container_start.execute(
+                container,
+                streams,
+                directory=self._directory,
+                pod=self._pod,
+                on_listener=self._sockets.on_listener,
+            )
         signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
         streams.close()
         for descriptor in (*(pipe.reader for pipe in container.pipes), container.start_pipe):
@@ -268,7 +272,7 @@ class Supervisor:
             signal.signal(number, lambda *_: None)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
         self._poll.register(reader, select.POLLIN)
-        self._signal_poll.register(reader, select.POLLIN)
+        self._urgent_poll.register(reader, select.POLLIN)
         return reader
 
     def _on_signals(self, numbers: bytes) -> None:
@@ -397,6 +401,7 @@ class Supervisor:
     def _on_exit(self, container: Container, status: int) -> None:
         finished_at = _now()  # before anything that takes time: it shows which of several pods failed first
         self._kill_rest_of(container)
+        self._sockets.container_ended()
         self._collect_output(container)
         code, number = container_status.decode_wait_status(status)
         state = self._terminated(container, code, number, finished_at)
@@ -487,9 +492,18 @@ class Supervisor:
         self._watched[descriptor] = handler
         self._poll.register(descriptor, select.POLLIN)
 
+    def _watch_urgently(self, descriptor: int, handler: Callable[[], None]) -> None:
+        """Also while output gathers: a program waits."""
+        self._watch(descriptor, handler)
+        self._urgent_poll.register(descriptor, select.POLLIN)
+
     def _unwatch(self, descriptor: int) -> None:
         del self._watched[descriptor]
         self._poll.unregister(descriptor)
+        try:
+            self._urgent_poll.unregister(descriptor)
+        except KeyError:
+            pass  # it is not urgent
 
     def _state(self) -> dict[str, Any]:
         return {
@@ -497,6 +511,7 @@ class Supervisor:
             "finished": self._finished and not self._shutdown,
             "reason": self._reason if self._finished else "",
             "message": self._message if self._finished else "",
+            "listening": self._sockets.listening,
             "initContainers": [container.status for container in self._inits],
             "containers": [container.status for container in self._mains],
         }

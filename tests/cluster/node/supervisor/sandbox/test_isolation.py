@@ -249,7 +249,8 @@ def test_a_command_inside_a_container_has_the_same_filter(overlay: Any) -> None:
 def test_programs_of_another_architecture_are_filtered_too() -> None:
     from trainwright.cluster.linux.seccomp import Calls, assemble
 
-    own, other = Calls(1, clone=2, unshare=3, refused=(4,)), Calls(5, clone=6, unshare=7, refused=(8,))
+    own = Calls(1, clone=2, unshare=3, refused=(4,), sockets={})
+    other = Calls(5, clone=6, unshare=7, refused=(8,), sockets={})
     run = partial(_run_filter, assemble([own, other]))
     errors = {"EPERM": 0x50001, "ENOSYS": 0x50026}
     for calls in (own, other):

@@ -29,6 +29,8 @@ class ContainerExec:
     """The processes that were started inside the containers of one pod, besides the containers' own programs."""
 
     def __init__(self, pod: dict[str, Any]) -> None:
+        self.on_listener: Callable[[int], None] | None = None
+        """See `restrict_process`."""
         self._overlay = pod["sandbox"] == sandbox.OVERLAY
         self._running: dict[int, tuple[Container, Callable[[int], None]]] = {}
         self._commands: dict[int, Container] = {}
@@ -145,7 +147,7 @@ class ContainerExec:
             sandbox.join_container(pidfd)
         os.umask(0o022)
         processes.change_directory(container.spec["cwd"])
-        privileges.restrict_process(container.spec.get("security") or {})
+        privileges.restrict_process(container.spec.get("security") or {}, self.on_listener)
         die_with_parent(signal.SIGKILL)  # forgotten when the user changes
         environment = dict(container.spec["env"])
         if terminal is not None:

@@ -16,6 +16,7 @@ from trainwright.cluster.node.supervisor.sandbox import cgroups, sandbox
 
 TYPE_CHECKING = False  # importing typing takes four milliseconds at the start of every pod
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
     from trainwright.cluster.node.supervisor.containers.container import Container
@@ -54,8 +55,16 @@ class ProgramStreams:
                 os.close(descriptor)
 
 
-def execute(container: Container, streams: ProgramStreams, *, directory: str, pod: dict[str, Any]) -> None:
-    """In the child: executes the container's program. Reports its pid on the host and, if it fails, the error."""
+def execute(
+    container: Container,
+    streams: ProgramStreams,
+    *,
+    directory: str,
+    pod: dict[str, Any],
+    on_listener: Callable[[int], None] | None,
+) -> None:
+    """In the child: executes the container's program. Reports its pid on the host and, if it fails, the error.
+    `on_listener`: see `restrict_process`."""
     try:
         os.setsid()
         die_with_parent(signal.SIGKILL)
@@ -69,7 +78,7 @@ def execute(container: Container, streams: ProgramStreams, *, directory: str, po
             os.dup2(source, target)
         os.umask(0o022)
         cgroups.enter(container.cgroups, container.spec.get("limits") or {})
-        _enter_sandbox(container, directory, pod)
+        _enter_sandbox(container, directory, pod, on_listener)
         environment = container.spec["env"]
         if container.spec.get("tty"):
             from trainwright.cluster.node.supervisor.containers import terminals  # most pods have none
@@ -85,7 +94,9 @@ def execute(container: Container, streams: ProgramStreams, *, directory: str, po
         os._exit(_EXIT_START_FAILED)
 
 
-def _enter_sandbox(container: Container, directory: str, pod: dict[str, Any]) -> None:
+def _enter_sandbox(
+    container: Container, directory: str, pod: dict[str, Any], on_listener: Callable[[int], None] | None
+) -> None:
     cwd = container.spec["cwd"]
     security = container.spec.get("security") or {}  # pods of an earlier version have none
     if pod["sandbox"] == sandbox.OVERLAY:
@@ -106,7 +117,7 @@ def _enter_sandbox(container: Container, directory: str, pod: dict[str, Any]) ->
             image_volumes=root.get("volumes"),
         )
     processes.change_directory(cwd)
-    privileges.restrict_process(security)
+    privileges.restrict_process(security, on_listener)
     die_with_parent(signal.SIGKILL)  # forgotten when the user changes
 
 

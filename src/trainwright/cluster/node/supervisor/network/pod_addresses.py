@@ -1,0 +1,91 @@
+"""The addresses that a pod's sockets have in place of those that all pods share: 0.0.0.0, 127.0.0.1, :: and ::1.
+
+Pure; socket addresses are bytes, as programs pass them to the kernel. Standard library only, and little of it.
+"""
+
+from __future__ import annotations
+
+import struct
+
+AF_UNSPEC, AF_INET, AF_INET6 = 0, 2, 10
+
+MAX_SIZE = 128
+"""Of a socket address; the kernel refuses longer ones."""
+
+_MAPPED = bytes(10) + b"\xff\xff"
+"""Before an IPv4 address in the form of IPv6."""
+_SHARED_4 = {bytes(4), bytes((127, 0, 0, 1))}
+_SHARED_6 = {bytes(16), bytes(15) + b"\x01"}
+_SIZE_4, _SIZE_6 = 16, 24
+
+
+class SocketAddress:
+    """An Internet address and port, as a program wrote it."""
+
+    def __init__(self, family: int, host: bytes, port: int) -> None:
+        self.family = family
+        self.host = host
+        self.port = port
+
+    @property
+    def is_ipv4(self) -> bool:
+        """Also in the form of IPv6."""
+        return self.family == AF_INET or self.host[:12] == _MAPPED
+
+    @property
+    def is_shared(self) -> bool:
+        """True if it is one of those that a pod has for itself."""
+        return self.host[-4:] in _SHARED_4 if self.is_ipv4 else self.host in _SHARED_6
+
+    @property
+    def is_any(self) -> bool:
+        return not any(self.host[-4:] if self.is_ipv4 else self.host)
+
+
+def parse(data: bytes, *, any_without_family: bool = False) -> SocketAddress | None:
+    """None if it is not an Internet address, or too short for one. `any_without_family`: 0.0.0.0 needs no family, as
+    for bind."""
+    if len(data) < 2:
+        return None
+    (family,) = struct.unpack_from("=H", data)
+    if family == AF_UNSPEC and any_without_family and data[4:8] == bytes(4) and len(data) >= _SIZE_4:
+        family = AF_INET
+    if family == AF_INET and len(data) >= _SIZE_4:
+        return SocketAddress(AF_INET, data[4:8], int.from_bytes(data[2:4], "big"))
+    if family == AF_INET6 and len(data) >= _SIZE_6:
+        return SocketAddress(AF_INET6, data[8:24], int.from_bytes(data[2:4], "big"))
+    return None
+
+
+class PodAddresses:
+    """The first is the pod's own. The second is that of its IPv6-only sockets: a program may have both 0.0.0.0 and ::
+    at one port, or both 127.0.0.1 and ::1."""
+
+    def __init__(self, address: str) -> None:
+        first = bytes(int(number) for number in address.split("."))
+        self.first = first
+        self.second = bytes((*first[:2], first[2] ^ 128, first[3]))
+
+    def of_bind(self, wanted: SocketAddress, *, ipv6_only: bool) -> bytes | None:
+        """Where a socket is bound instead; None if it is bound where the program says.
+
+        A port that the kernel chooses is free on the whole machine: peers may be told the machine's address with it.
+        """
+        if not wanted.is_shared or wanted.port == 0:
+            return None
+        if wanted.is_ipv4 or (wanted.is_any and not ipv6_only):
+            return render(wanted.family, self.first, wanted.port)
+        return render(wanted.family, self.second, wanted.port)
+
+    def of_connect(self, wanted: SocketAddress) -> list[bytes]:
+        """The addresses at which a listener of the pod would be, in the order in which they are tried."""
+        if not wanted.is_shared or wanted.port == 0:
+            return []
+        return [self.first] if wanted.is_ipv4 else [self.second, self.first]
+
+
+def render(family: int, host: bytes, port: int) -> bytes:
+    """The socket address of an IPv4 address, for a socket of the family."""
+    if family == AF_INET:
+        return struct.pack("=H", AF_INET) + port.to_bytes(2, "big") + host + bytes(8)
+    return struct.pack("=H", AF_INET6) + port.to_bytes(2, "big") + bytes(4) + _MAPPED + host + bytes(4)
