@@ -9,11 +9,12 @@ from fractions import Fraction
 from pathlib import Path
 
 from trainwright import __version__
+from trainwright.cluster.linux.listening_sockets import read_listeners
 from trainwright.cluster.node.descriptors import most_pods
 from trainwright.cluster.node.devices.allocation import GPU_RESOURCE
 from trainwright.cluster.node.devices.nvidia import Gpu, read_gpus
 from trainwright.cluster.node.disk import Disk, how_to_free
-from trainwright.cluster.node.supervisor.ports import first_ephemeral_port, read_listening_ports, read_reserved_ports
+from trainwright.cluster.node.supervisor.ports import first_ephemeral_port, read_reserved_ports
 from trainwright.cluster.node.supervisor.sandbox.detection import Sandbox
 from trainwright.objects import Object
 from trainwright.objects.node_annotations import LISTENING_PORTS, SANDBOX
@@ -177,7 +178,8 @@ def lease(name: str, *, now: datetime) -> Object:
 def reported_ports() -> frozenset[int]:
     """TCP ports in use below the ephemeral range. Jobs are assigned no ports above it."""
     limit = first_ephemeral_port()
-    return frozenset(port for port in {*read_listening_ports(), *read_reserved_ports()} if port < limit)
+    listening = {listener.port for listener in read_listeners()}
+    return frozenset(port for port in listening | read_reserved_ports() if port < limit)
 
 
 def format_ports(ports: Iterable[int]) -> str:

@@ -15,9 +15,9 @@ from typing import Any
 
 import msgspec
 
+from trainwright.cluster.linux.listening_sockets import ANY, open_sockets, read_listeners
 from trainwright.cluster.node.file_events import FileEvents
 from trainwright.cluster.node.pipes import Pipe
-from trainwright.cluster.node.pod_ports import listening_addresses
 from trainwright.cluster.node.pod_processes import process_trees
 from trainwright.cluster.node.records.log_files import LogFiles, find_log, find_pod, run_has_ended, split_records
 from trainwright.cluster.node.session_keys import session_key
@@ -343,14 +343,16 @@ async def _receive(connection: socket.socket) -> tuple[Any, list[int]]:
 
 
 def _addresses(directory: Path, port: int) -> set[str]:
-    """Reads /proc, so not for the event loop."""
+    """The addresses on which processes of the pod listen on the port. Reads /proc, so not for the event loop."""
     supervisor = read_json(str(directory / "supervisor.json"), default=None)
-    if supervisor is None:
+    listening = {listener.inode: listener.address for listener in read_listeners() if listener.port == port}
+    if supervisor is None or not listening:
         return set()
     tree = process_trees([int(supervisor["pid"])])
-    return listening_addresses((process.pid for processes in tree.values() for process in processes), port)
+    pids = (process.pid for processes in tree.values() for process in processes)
+    return {listening[inode] for pid in pids for inode in open_sockets(pid) if inode in listening}
 
 
 def _reachable(address: str, preferred: str) -> str:
     """Of a process that listens on all addresses: the pod's own."""
-    return {"0.0.0.0": preferred, "::": preferred}.get(address, address)  # noqa: S104
+    return preferred if address in ANY else address

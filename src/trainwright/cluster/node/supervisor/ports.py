@@ -8,28 +8,14 @@ Standard library only, because supervisors import it.
 from __future__ import annotations
 
 import errno
-import os
+
+from trainwright.cluster.linux.listening_sockets import find_holder, read_listeners
 
 TYPE_CHECKING = False  # importing socket takes milliseconds, and most pods need no port
 if TYPE_CHECKING:
     import socket
 
-_LISTEN = "0A"
 _RESERVATION = "trainwright-port-"
-
-
-def parse_listening_ports(tables: str) -> dict[int, str]:
-    """Port -> inode of each listening socket, from the text of /proc/net/tcp and /proc/net/tcp6."""
-    found = {}
-    for line in tables.splitlines():
-        fields = line.split()
-        if len(fields) > 9 and fields[3] == _LISTEN:
-            found[int(fields[1].rpartition(":")[2], 16)] = fields[9]
-    return found
-
-
-def read_listening_ports() -> dict[int, str]:
-    return parse_listening_ports("".join(_read(f"/proc/net/{name}") for name in ("tcp", "tcp6")))
 
 
 def reserve_port(port: int) -> socket.socket | None:
@@ -74,32 +60,12 @@ def port_conflict(port: int) -> str | None:
 
 
 def _used_by(port: int) -> str:
-    inode = read_listening_ports().get(port)
+    inode = next((listener.inode for listener in read_listeners() if listener.port == port), None)
     if inode is None:
         return " by a process that has bound it"
-    for pid in filter(str.isdigit, os.listdir("/proc")):
-        if f"socket:[{inode}]" in _open_files(pid):
-            command = _read(f"/proc/{pid}/cmdline").replace("\0", " ").strip()
-            return f" by process {pid} ({command[:200]})"
+    if (holder := find_holder(inode)) is not None:
+        return f" by process {holder.pid} ({holder.command[:200]})"
     return " by a process that this user cannot inspect"  # of another user, or outside the user namespace
-
-
-def _open_files(pid: str) -> list[str]:
-    """The open files of a process; none if it is another user's."""
-    try:
-        numbers = os.listdir(f"/proc/{pid}/fd")
-    except OSError:
-        return []
-    return [_link(f"/proc/{pid}/fd/{number}") for number in numbers]
-
-
-def _link(path: str) -> str:
-    """Empty if the file was closed meanwhile. For our own process that is always so for the descriptor of the
-    listing."""
-    try:
-        return os.readlink(path)
-    except OSError:
-        return ""
 
 
 def _read(path: str) -> str:
