@@ -1,7 +1,8 @@
 """A program that makes socket calls and prints what the kernel answers; it runs in pods and in network namespaces.
 
-Its input is a file with lists of steps: `["open", "tcp4"]`, `["bind", 0, "any", 20001]`, ... Sockets are numbered in the
-order in which they were opened. Addresses are names, because a pod has its own in their place. Standard library only.
+Its input is a file with lists of steps: `["open", "tcp4"]`, `["bind", 0, "any", 20001]`, ... Sockets are numbered in
+the order in which they were opened. Addresses are names, because a pod has its own in their place. Standard library
+only.
 """
 
 import contextlib
@@ -34,9 +35,7 @@ class Steps:
         self.sockets: list[socket.socket] = []
 
     def open(self, kind: str) -> None:
-        made = socket.socket(*KINDS[kind])
-        made.settimeout(10)
-        self.sockets.append(made)
+        self.sockets.append(socket.socket(*KINDS[kind]))
 
     def set(self, number: int, option: str, value: int) -> None:
         self.sockets[number].setsockopt(*OPTIONS[option], value)
@@ -52,6 +51,7 @@ class Steps:
 
     def connect(self, number: int, host: str, port: int) -> int:
         own = self.sockets[number]
+        own.setblocking(True)
         own.connect((HOSTS[own.family][host], port))
         return int(own.getpeername()[1])
 
@@ -62,7 +62,7 @@ class Steps:
         try:
             at_once = own.connect_ex((HOSTS[own.family][host], port))
         finally:
-            own.settimeout(10)
+            own.setblocking(True)
         if at_once != errno.EINPROGRESS:
             return errno.errorcode.get(at_once, "done")
         with contextlib.suppress(OSError):
@@ -72,7 +72,7 @@ class Steps:
     def exchange(self, listener: int, client: int) -> str:
         """What a listener receives from a connected socket."""
         server = self.sockets[listener]
-        server.settimeout(0.2)
+        server.settimeout(0.02)
         connection, _ = server.accept()
         with connection:
             self.sockets[client].sendall(b"hello")
@@ -84,7 +84,7 @@ class Steps:
 
     def receive(self, number: int) -> str:
         own = self.sockets[number]
-        own.settimeout(0.1)
+        own.settimeout(0.02)
         return own.recv(100).decode()
 
     def close(self, number: int) -> None:

@@ -242,6 +242,7 @@ class Supervisor:
         if self._pod.get("cgroups") and container.spec.get("limits"):
             name = f"{container.name}-{status['restarts']}"
             container.cgroups = cgroups.container_directories(self._pod["cgroups"], name)
+        self._sockets.container_starts(container.spec)
         streams = container_start.ProgramStreams(container, self._pacer)
         container.started, container.started_at = time.monotonic(), _now()
         container.starting = "postStart" in container.spec.get("hooks", ())

@@ -117,6 +117,7 @@ class ContainerConfigBuilder:
             "mounts": [*self._node_mounts(mounts, environment), *mounts] if self._overlay else mounts,
             **{field: True for field in ("stdin", "stdinOnce", "tty") if self._spec.get(field)},
             **({} if self._overlay else {"hostPaths": self._host_paths}),
+            "ports": self._declared_ports(),
             "gpus": [gpu.uuid for gpu in self._gpus],
             "devices": sorted({node for gpu in self._gpus for node in gpu.nodes}),
             **self._root(),
@@ -177,6 +178,11 @@ class ContainerConfigBuilder:
     def _python(self) -> str:
         """That of a container on the files of this machine."""
         return self._image.python or pod_python(self._annotations, self._context)
+
+    def _declared_ports(self) -> list[int]:
+        """Of TCP."""
+        ports = self._spec.get("ports") or ()
+        return [port["containerPort"] for port in ports if port.get("protocol", "TCP") == "TCP"]
 
     def _base_environment(self, argv: list[str], variables: Mapping[str, str]) -> dict[str, str]:
         """The variables that an image would define.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 TYPE_CHECKING = False  # importing typing takes four milliseconds at the start of every pod
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
 _DELAYS = (0.02, 0.2, 1.0, 5.0)
 """Seconds between a bind and the times at which the port is looked at."""
@@ -16,8 +16,10 @@ _MAX_PORTS = 100
 
 
 class ListeningPorts:
-    def __init__(self, is_listening: Callable[[int], bool]) -> None:
-        self._is_listening = is_listening
+    """`find_listening` returns those of some ports at which a socket listens."""
+
+    def __init__(self, find_listening: Callable[[Collection[int]], set[int]]) -> None:
+        self._find_listening = find_listening
         self._pending: dict[int, tuple[float, int]] = {}
         """By port: when it was bound, and how many times it was looked at since."""
         self._listening: set[int] = set()
@@ -37,22 +39,21 @@ class ListeningPorts:
 
     def tick(self, now: float) -> bool:
         """True if the ports have changed."""
-        before = set(self._listening)
-        for port, (since, count) in list(self._pending.items()):
-            if since + _DELAYS[count] > now:
-                continue
-            if self._is_listening(port):
-                self._listening.add(port)
-            else:
-                self._listening.discard(port)
-            if port in self._listening or count + 1 == len(_DELAYS):
+        due = {port: state for port, state in self._pending.items() if state[0] + _DELAYS[state[1]] <= now}
+        if not due:
+            return False
+        found = self._find_listening(due)
+        for port, (since, count) in due.items():
+            if port in found or count + 1 == len(_DELAYS):
                 del self._pending[port]
             else:
                 self._pending[port] = (since, count + 1)
+        before, self._listening = self._listening, self._listening - due.keys() | found
         return self._listening != before
 
     def container_ended(self) -> bool:
         """Some of the listeners may be gone. True if the ports have changed."""
-        before = set(self._listening)
-        self._listening = {port for port in before if self._is_listening(port)}
+        before = self._listening
+        if before:
+            self._listening = self._find_listening(before)
         return self._listening != before

@@ -50,7 +50,7 @@ _MPI_PORTS = 1024
 
 class SocketBroker:
     """`proc` is the /proc of the pod's processes, if there is one; `watch` and `unwatch` are those of the supervisor's
-    loop. `on_bound` gets the port of each TCP socket that was bound to the pod's address, `on_taken` a port that another
+    loop. `on_bound` gets the port of each TCP socket that was bound to the pod's address, `on_taken` one that another
     socket has."""
 
     def __init__(
@@ -182,9 +182,11 @@ class SocketBroker:
         return _result(libc.sendto(own.fileno(), data, ctypes.c_size_t(size), flags, target, len(target)))
 
     def _listener(self, own: socket.socket, wanted: SocketAddress) -> bytes | None:
-        """The address of the pod's own listener for this socket, if there is one."""
+        """The address of the pod's own listener for this socket, if there is one. It may be the socket itself."""
+        bound = own.getsockname()
         for host in self.addresses.of_connect(wanted):
-            if is_taken(host, wanted.port, own.type):
+            is_itself = wanted.port == bound[1] and bound[0].endswith(socket.inet_ntoa(host))
+            if is_itself or is_taken(host, wanted.port, own.type):
                 return pod_addresses.render(own.family, host, wanted.port)
         return None
 
