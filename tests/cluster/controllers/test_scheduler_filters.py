@@ -12,12 +12,12 @@ from trainwright.cluster.controllers.scheduler_filters import (
     SchedulableNode,
     SchedulablePod,
     Unschedulable,
+    Usage,
     pod_requests,
     pod_usage,
     schedule,
 )
 from trainwright.kube.controller.object_key import ObjectKey
-from trainwright.objects.quantities import add_amounts
 
 NOT_HELPFUL = "preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling."
 NO_VICTIMS = "preemption: 0/1 nodes are available: 1 No preemption victims found for incoming pod."
@@ -283,6 +283,45 @@ def test_however_pods_come_the_gpus_that_are_handed_out_never_exceed_those_there
     assert sum(pod_requests(one)["nvidia.com/gpu"] for one in bound) <= there
 
 
+def with_ports(name: str, *ports: dict[str, Any], sidecar: bool = False, **spec: Any) -> SchedulablePod:
+    container = {"name": "c", "ports": [{"containerPort": 80, **port} for port in ports]}
+    if sidecar:
+        return pod(name, initContainers=[container | {"restartPolicy": "Always"}], **spec)
+    return pod(name, containers=[container], **spec)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "together"),
+    [
+        ({"hostPort": 8080}, {"hostPort": 8080}, False),
+        ({"hostPort": 8080}, {"hostPort": 8081}, True),
+        ({"hostPort": 8080}, {"hostPort": 8080, "protocol": "UDP"}, True),
+        ({"hostPort": 8080}, {"hostPort": 8080, "hostIP": "127.0.0.1"}, False),
+        ({"hostPort": 8080, "hostIP": "0.0.0.0"}, {"hostPort": 8080, "hostIP": "127.0.0.1"}, False),  # noqa: S104
+        ({"hostPort": 8080, "hostIP": "127.0.0.1"}, {"hostPort": 8080, "hostIP": "127.0.0.2"}, True),
+        ({"hostPort": 8080, "hostIP": "127.0.0.1"}, {"hostPort": 8080, "hostIP": "127.0.0.1"}, False),
+        ({}, {}, True),
+    ],
+)
+def test_a_host_port_is_given_to_one_pod_of_the_node(
+    one: dict[str, Any], other: dict[str, Any], *, together: bool
+) -> None:
+    decision = decide(with_ports("p", one), None, with_ports("q", other))
+    assert isinstance(decision, Bind) == together
+    if not together:
+        complaint = "1 node(s) didn't have free ports for the requested pod ports"
+        assert message(decision) == f"0/1 nodes are available: {complaint}. {NO_VICTIMS}"
+        assert advice(decision) == (
+            "Another pod of the node has 8080/TCP, by hostPort or hostNetwork: the pod starts when that one has ended. "
+            "Without both fields every pod has its own ports."
+        )
+
+
+def test_host_ports_of_sidecars_count() -> None:
+    sidecar = with_ports("q", {"hostPort": 8080}, sidecar=True)
+    assert isinstance(decide(with_ports("p", {"hostPort": 8080}), None, sidecar), Unschedulable)
+
+
 STEPS = st.lists(
     st.tuples(st.sampled_from("abcd"), st.sampled_from(["", "n1", "n2"]), st.integers(min_value=0, max_value=5)),
     max_size=30,
@@ -295,15 +334,18 @@ def test_sums_stay_those_of_the_pods_that_are_there(steps: list[tuple[str, str, 
     there: dict[str, tuple[str, SchedulablePod]] = {}
     for name, where, amount in steps:
         if where:
-            there[name] = (where, pod(name, requests={"cpu": f"{amount}00m"}))
+            ports = [{"containerPort": 1, "hostPort": amount}]
+            containers = [{"name": "main", "resources": {"requests": {"cpu": f"{amount}00m"}}, "ports": ports}]
+            there[name] = (where, pod(name, containers=containers))
             usage.add(key(name), *there[name])
         else:
             there.pop(name, None)
             usage.remove(key(name))
     assert all(key(name) in usage for name in there)
     for where in ("n1", "n2"):
-        expected = add_amounts(pod_usage(one) for at, one in there.values() if at == where)
-        found = usage.totals.get(where, {})
-        assert {name: found.get(name, 0) for name in ("cpu", "pods")} == {
-            name: expected.get(name, 0) for name in ("cpu", "pods")
+        expected = sum((pod_usage(one) for at, one in there.values() if at == where), Usage())
+        found = usage.totals.get(where, Usage())
+        assert sorted(found.host_ports, key=str) == sorted(expected.host_ports, key=str)
+        assert {name: found.amounts.get(name, 0) for name in ("cpu", "pods")} == {
+            name: expected.amounts.get(name, 0) for name in ("cpu", "pods")
         }

@@ -17,12 +17,12 @@ from trainwright.cluster.controllers.scheduler_filters import (
     SchedulableNode,
     SchedulablePod,
     Unschedulable,
+    Usage,
     pod_usage,
     schedule,
 )
 from trainwright.objects import Object
 from trainwright.objects.kinds.gangs import GROUP_LABEL, VOLCANO_GROUP_ANNOTATION, GangScheduler
-from trainwright.objects.kinds.pod_resources import Amounts
 from trainwright.objects.metadata import ObjectMeta, View
 from trainwright.objects.quantities import QuantityError, add_amounts, parse_amounts
 
@@ -65,19 +65,19 @@ def schedule_gang(
     members: Members,
     *,
     nodes: Sequence[SchedulableNode],
-    used: Mapping[str, Amounts],
+    used: Mapping[str, Usage],
     claims: Mapping[str, Claim],
 ) -> dict[str, Bind] | dict[str, Unschedulable]:
     """By the name of each pending pod: its node, or why the group has to wait."""
     least = group.spec.min_member
-    totals = {node: dict(amounts) for node, amounts in used.items()}
+    totals = dict(used)
     bindings: dict[str, Bind] = {}
     problems: dict[str, Unschedulable] = {}
     for pod in members.pending:
         decision = schedule(pod, nodes=nodes, used=totals, claims=claims)
         if isinstance(decision, Bind):
             bindings[pod.metadata.name] = decision
-            totals[decision.node] = add_amounts([totals.get(decision.node, {}), pod_usage(pod)])
+            totals[decision.node] = totals.get(decision.node, Usage()) + pod_usage(pod)
         else:
             problems[pod.metadata.name] = decision
     if members.placed + len(bindings) >= least:

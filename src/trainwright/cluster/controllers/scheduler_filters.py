@@ -5,7 +5,7 @@ better than one that never starts. An event of the pod reports it.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
@@ -29,6 +29,8 @@ DEFAULT_SCHEDULER = "default-scheduler"
 SCHEDULING_GATED = "SchedulingGated"
 
 _SLOT = "pods"
+_ALL_ADDRESSES = "0.0.0.0"  # noqa: S104 - compared with, never bound
+_NO_FREE_PORTS = "node(s) didn't have free ports for the requested pod ports"
 
 
 class Requirements(View, frozen=True):
@@ -36,10 +38,24 @@ class Requirements(View, frozen=True):
     limits: dict[str, Any] | None = None
 
 
+class HostPort(View, frozen=True):
+    """A port of a container; it takes a port of the node if `host_port` is not 0."""
+
+    host_port: int = 0
+    host_ip: str = msgspec.field(name="hostIP", default="")
+    protocol: str = "TCP"
+
+    def conflicts_with(self, other: "HostPort") -> bool:
+        addresses = {self.host_ip or _ALL_ADDRESSES, other.host_ip or _ALL_ADDRESSES}
+        same_port = (self.host_port, self.protocol) == (other.host_port, other.protocol)
+        return same_port and (len(addresses) == 1 or _ALL_ADDRESSES in addresses)
+
+
 class Container(View, frozen=True):
     name: str = ""
     resources: Requirements = Requirements()
     restart_policy: str = ""
+    ports: tuple[HostPort, ...] = ()
 
 
 class Toleration(View, frozen=True):
@@ -161,15 +177,33 @@ class Shortage:
     allocatable: Fraction
 
 
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What pods use of a node."""
+
+    amounts: Amounts = field(default_factory=dict)
+    host_ports: tuple[HostPort, ...] = ()
+
+    def __add__(self, other: "Usage") -> "Usage":
+        return Usage(add_amounts([self.amounts, other.amounts]), self.host_ports + other.host_ports)
+
+    def __sub__(self, other: "Usage") -> "Usage":
+        released = {name: -amount for name, amount in other.amounts.items()}
+        ports = list(self.host_ports)
+        for port in other.host_ports:
+            ports.remove(port)
+        return Usage(add_amounts([self.amounts, released]), tuple(ports))
+
+
 class NodeUsage:
-    """The resources that the pods of each node request, as sums."""
+    """The resources and ports that the pods of each node request, as sums."""
 
     def __init__(self) -> None:
-        self._pods: dict[ObjectKey, tuple[str, Amounts]] = {}
-        self._totals: dict[str, dict[str, Fraction]] = {}
+        self._pods: dict[ObjectKey, tuple[str, Usage]] = {}
+        self._totals: dict[str, Usage] = {}
 
     @property
-    def totals(self) -> Mapping[str, Amounts]:
+    def totals(self) -> Mapping[str, Usage]:
         """By node."""
         return self._totals
 
@@ -180,28 +214,27 @@ class NodeUsage:
         """Adds the pod to the node, and removes it from any other."""
         self.remove(key)
         try:
-            amounts = pod_usage(pod)
+            usage = pod_usage(pod)
         except QuantityError:
             # A pod with spec.nodeName was not checked by the scheduler. It must not keep others from starting.
-            amounts = {}
-        self._pods[key] = (node, amounts)
-        self._totals[node] = add_amounts([self._totals.get(node, {}), amounts])
+            usage = Usage()
+        self._pods[key] = (node, usage)
+        self._totals[node] = self._totals.get(node, Usage()) + usage
 
     def remove(self, key: ObjectKey) -> None:
-        node, amounts = self._pods.pop(key, ("", {}))
-        if amounts:
-            released = {name: -amount for name, amount in amounts.items()}
-            self._totals[node] = add_amounts([self._totals[node], released])
+        if found := self._pods.pop(key, None):
+            node, usage = found
+            self._totals[node] -= usage
 
 
 def schedule(
     pod: SchedulablePod,
     *,
     nodes: Sequence[SchedulableNode],
-    used: Mapping[str, Amounts],
+    used: Mapping[str, Usage],
     claims: Mapping[str, Claim],
 ) -> Bind | Unschedulable:
-    """Chooses a node. `used` are the requests of each node's pods, `claims` those of the pod's namespace."""
+    """Chooses a node. `used` is by node, `claims` are those of the pod's namespace."""
     if pod.spec.scheduling_gates:
         return Unschedulable(SCHEDULING_GATED, "Scheduling is blocked due to non-empty scheduling gates")
     if not nodes:
@@ -215,21 +248,25 @@ def schedule(
     problems: dict[str, int] = {}
     unresolvable, advice = 0, ""
     for node in nodes:
-        short = shortages(wanted, parse_amounts(node.status.allocatable), used.get(node.metadata.name, {}))
-        found, preemptible = _node_problems(pod, node, short)
+        there = used.get(node.metadata.name, Usage())
+        short = shortages(wanted.amounts, parse_amounts(node.status.allocatable), there.amounts)
+        taken = [port for port in wanted.host_ports if any(port.conflicts_with(other) for other in there.host_ports)]
+        found, preemptible = _node_problems(pod, node, short, taken)
         if not found:
             return Bind(node.metadata.name, _warnings(pod, node, short))
         unresolvable += not preemptible
-        advice = _shortage_advice(found, short) or advice
+        advice = _port_advice(found, taken) or _shortage_advice(found, short) or advice
         for text in found:
             problems[text] = problems.get(text, 0) + 1
     lines = sorted(f"{count} {text}" for text, count in problems.items())
     return _fit_error(len(nodes), lines, unresolvable=unresolvable, advice=advice)
 
 
-def pod_usage(pod: SchedulablePod) -> Amounts:
-    """The requests of the pod, and one of the node's pods."""
-    return {**pod_requests(pod), _SLOT: Fraction(1)}
+def pod_usage(pod: SchedulablePod) -> Usage:
+    """The requests of the pod, one of the node's pods, and its host ports."""
+    sidecars = (one for one in pod.spec.init_containers if one.restart_policy == "Always")
+    ports = [port for one in (*pod.spec.containers, *sidecars) for port in one.ports if port.host_port > 0]
+    return Usage({**pod_requests(pod), _SLOT: Fraction(1)}, tuple(ports))
 
 
 def pod_requests(pod: SchedulablePod) -> Amounts:
@@ -263,7 +300,9 @@ def _claim_problem(pod: SchedulablePod, claims: Mapping[str, Claim]) -> tuple[st
     return None
 
 
-def _node_problems(pod: SchedulablePod, node: SchedulableNode, short: Mapping[str, Shortage]) -> tuple[list[str], bool]:
+def _node_problems(
+    pod: SchedulablePod, node: SchedulableNode, short: Mapping[str, Shortage], taken: Sequence[HostPort]
+) -> tuple[list[str], bool]:
     """The messages of the first filter that fails, as in kube-scheduler, and whether preemption could help."""
     cordon = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
     if node.spec.unschedulable and not _tolerates(pod, cordon):
@@ -273,6 +312,8 @@ def _node_problems(pod: SchedulablePod, node: SchedulableNode, short: Mapping[st
             return [f"node(s) had untolerated taint {{{taint.key}: {taint.value}}}"], False
     if not _selects(pod, node):
         return ["node(s) didn't match Pod's node affinity/selector"], False
+    if taken:
+        return [_NO_FREE_PORTS], True
     strict = {name: shortage for name, shortage in short.items() if name not in SHARED_RESOURCES}
     problems = ["Too many pods" if name == _SLOT else f"Insufficient {name}" for name in strict]
     return problems, all(shortage.wanted <= shortage.allocatable for shortage in strict.values())
@@ -282,6 +323,16 @@ def accepts_daemon(pod: SchedulablePod, node: SchedulableNode) -> bool:
     """Whether a DaemonSet wants a pod on this node; one that is not ready or cordoned counts."""
     taints = [taint for taint in node.spec.taints if taint.effect in {"NoSchedule", "NoExecute"}]
     return _selects(pod, node) and all(_tolerates(pod, taint) for taint in taints)
+
+
+def _port_advice(problems: Sequence[str], taken: Sequence[HostPort]) -> str:
+    if _NO_FREE_PORTS not in problems:
+        return ""
+    numbers = ", ".join(dict.fromkeys(f"{port.host_port}/{port.protocol}" for port in taken))
+    return (
+        f"Another pod of the node has {numbers}, by hostPort or hostNetwork: the pod starts when that one has ended. "
+        "Without both fields every pod has its own ports."
+    )
 
 
 def _shortage_advice(problems: Sequence[str], short: Mapping[str, Shortage]) -> str:
