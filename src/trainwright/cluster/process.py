@@ -56,6 +56,7 @@ from trainwright.cluster.node.resource_usage import NodeUsage
 from trainwright.cluster.node.supervisor.files import API_SOCKET
 from trainwright.cluster.node.supervisor.ports import port_conflict
 from trainwright.cluster.proxy.forwarder import ConnectionLimit
+from trainwright.cluster.proxy.host_port_proxy import HostPortProxy
 from trainwright.cluster.proxy.service_proxy import ServiceProxy
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.errors import AlreadyExists
@@ -331,6 +332,7 @@ class EmbeddedCluster:
             lambda: KubernetesService(client, address=KUBERNETES_ADDRESS, host=HOST, port=port).run(),
         )
         self._components.start("services", lambda: ServiceProxy(client, recorder, connections).run())
+        self._components.start("host ports", lambda: HostPortProxy(client, recorder, connections).run())
 
     def _remembered_nfs_mappings(self) -> Mapping[str, str]:
         """Those of this start or, if it has none, of the last one that had."""

@@ -54,6 +54,11 @@ class ObjectMeta(View, frozen=True):
     def terminating(self) -> bool:
         return self.deletion_timestamp is not None
 
+    def reference(self, kind: str) -> Object:
+        """The ObjectReference of a core object, for events about it."""
+        reference = {"apiVersion": "v1", "kind": kind, "namespace": self.namespace, "name": self.name, "uid": self.uid}
+        return reference | {"resourceVersion": self.resource_version}
+
 
 def namespaced_name(obj: Object) -> str:
     """`NAMESPACE/NAME`, or `NAME` for a cluster-scoped object: the key of a store."""

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainwright.cluster.proxy.balancer import Balancer
-from trainwright.cluster.proxy.service_ports import Endpoint
+from trainwright.cluster.proxy.forwarded_ports import Endpoint
 
 ENDPOINTS = [Endpoint(f"127.64.0.{number}", 80) for number in range(1, 6)]
 

@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 import pytest
 
 from tests.support.waiting import eventually
+from trainwright.cluster.proxy.forwarded_ports import Endpoint
 from trainwright.cluster.proxy.forwarder import ConnectionLimit, Forwarder
-from trainwright.cluster.proxy.service_ports import Endpoint
 
 ADDRESS = "127.16.255.1"
 Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]

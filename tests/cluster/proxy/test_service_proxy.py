@@ -12,7 +12,8 @@ from tests.support.cluster.embedded_cluster import embedded_cluster
 from tests.support.waiting import eventually
 from trainwright.kube.client.async_client import Client
 from trainwright.objects import Object
-from trainwright.objects.resources import ENDPOINT_SLICES, ENDPOINTS, EVENTS, SERVICES
+from trainwright.objects.kinds.nodes import OWN_PORTS
+from trainwright.objects.resources import ENDPOINT_SLICES, ENDPOINTS, EVENTS, NODES, SERVICES
 
 POD = "127.66.1.1"
 
@@ -29,8 +30,9 @@ async def new_service(client: Client, name: str, port: int, **spec: Any) -> Obje
     return dict(created["spec"])
 
 
-async def set_endpoints(client: Client, name: str, address: str, port: int) -> None:
-    subsets = [{"addresses": [{"ip": address}], "ports": [{"port": port}]}]
+async def set_endpoints(client: Client, name: str, address: str, port: int, *, node: str = "") -> None:
+    where = {"nodeName": node} if node else {}
+    subsets = [{"addresses": [{"ip": address, **where}], "ports": [{"port": port}]}]
     metadata = {"name": name, "namespace": "default"}
     await client.create(ENDPOINTS, {"apiVersion": "v1", "kind": "Endpoints", "metadata": metadata, "subsets": subsets})
 
@@ -104,11 +106,18 @@ async def test_a_deleted_service_is_not_listened_on(client: Client) -> None:
     server.close()
 
 
-async def test_a_pod_may_listen_on_all_addresses_at_the_port_of_its_service(client: Client) -> None:
+async def create_node(client: Client, name: str, own_ports: str) -> None:
+    await client.create(NODES, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}})
+    status = {"conditions": [{"type": OWN_PORTS, "status": own_ports}]}
+    await client.patch(NODES, name, {"status": status}, subresource="status")
+
+
+async def test_a_pod_with_the_ports_of_the_machine_may_listen_on_all_addresses(client: Client) -> None:
     """The proxy lets it listen first; the pod then answers at the address of the Service itself."""
+    await create_node(client, "n", "False")
     port = free_port()
     spec = await new_service(client, "web", port)
-    await set_endpoints(client, "web", POD, port)
+    await set_endpoints(client, "web", POD, port, node="n")
     slices = f"{SLICE_LABEL}=web"
 
     async def sliced() -> bool:
@@ -121,10 +130,12 @@ async def test_a_pod_may_listen_on_all_addresses_at_the_port_of_its_service(clie
     server.close()
 
 
-async def test_a_pod_that_listens_on_its_own_address_is_forwarded_to(client: Client) -> None:
+@pytest.mark.parametrize("own_ports", ["True", "False"])
+async def test_a_pod_that_listens_on_its_own_address_is_forwarded_to(client: Client, own_ports: str) -> None:
+    await create_node(client, "n", own_ports)
     server, port = await start_server("pod", POD)
     spec = await new_service(client, "web", port)
-    await set_endpoints(client, "web", POD, port)
+    await set_endpoints(client, "web", POD, port, node="n")
 
     async def forwarded() -> bool:
         return await answer(spec["clusterIP"], port) == "pod"
@@ -133,8 +144,20 @@ async def test_a_pod_that_listens_on_its_own_address_is_forwarded_to(client: Cli
     server.close()
 
 
+async def test_the_port_of_a_pod_with_its_own_ports_is_listened_on_before_the_pod_listens(client: Client) -> None:
+    await create_node(client, "n", "True")
+    port = free_port()
+    spec = await new_service(client, "web", port)
+    await set_endpoints(client, "web", POD, port, node="n")
+
+    async def reset() -> bool:
+        return await answer(spec["clusterIP"], port) == "reset"
+
+    await eventually(reset, bool)
+
+
 async def test_a_port_that_another_process_has_is_an_event(client: Client) -> None:
-    other, port = await start_server("other", "0.0.0.0")  # noqa: S104
+    other, port = await start_server("other", "0.0.0.0")  # noqa: S104 - in the process of the cluster
     server, target = await start_server("pod", POD)
     await new_service(client, "web", port)
     await set_endpoints(client, "web", POD, target)
@@ -142,7 +165,8 @@ async def test_a_port_that_another_process_has_is_an_event(client: Client) -> No
     async def told() -> bool:
         events = (await client.list(EVENTS, namespace="default")).items
         return any(
-            event["reason"] == "PortNotForwarded" and "another process listens on this port" in event["message"]
+            event["reason"] == "PortNotForwarded"
+            and "another Service or pod of this cluster listens on this port" in event["message"]
             for event in events
         )
 

@@ -239,7 +239,7 @@ class Scheduler:
         except (ApiError, Unreachable):
             self._usage.remove(_key(pod))  # if it was bound after all, the watch shows it
             raise
-        about = _reference(pod)
+        about = pod.metadata.reference(PODS.kind)
         text = f"Successfully assigned {metadata.namespace}/{metadata.name} to {decision.node}"
         self._recorder.record(about, "Normal", "Scheduled", text)
         for warning in decision.warnings:
@@ -269,7 +269,7 @@ class Scheduler:
         except NotFound:
             return
         if decision.reason != SCHEDULING_GATED:  # upstream records no event either
-            self._recorder.record(_reference(pod), "Warning", "FailedScheduling", decision.text)
+            self._recorder.record(pod.metadata.reference(PODS.kind), "Warning", "FailedScheduling", decision.text)
 
 
 def _without_unknown_scheduler(decision: Bind) -> Bind:
@@ -287,14 +287,3 @@ def _relevant_fields(node: SchedulableNode) -> object:
 
 def _key(pod: SchedulablePod) -> ObjectKey:
     return ObjectKey(PODS.kind, pod.metadata.namespace, pod.metadata.name)
-
-
-def _reference(pod: SchedulablePod) -> Object:
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "namespace": pod.metadata.namespace,
-        "name": pod.metadata.name,
-        "uid": pod.metadata.uid,
-        "resourceVersion": pod.metadata.resource_version,
-    }

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from trainwright.cluster.proxy.service_ports import Endpoint
+from trainwright.cluster.proxy.forwarded_ports import Endpoint
 
 _MAX_CLIENTS = 10_000
 

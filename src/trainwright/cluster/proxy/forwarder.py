@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from trainwright.cluster.proxy.balancer import Balancer
-from trainwright.cluster.proxy.service_ports import Endpoint
+from trainwright.cluster.proxy.forwarded_ports import Endpoint
 
 log = logging.getLogger(__name__)
 

@@ -1,54 +1,21 @@
 """The ports of a Service and the ready endpoints behind each, and what users should know about it. Pure."""
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Container, Iterable, Iterator
 
+from trainwright.cluster.proxy.forwarded_ports import (
+    NODE_ADDRESS,
+    Endpoint,
+    ForwardedPort,
+    Note,
+    has_machine_ports,
+    not_forwarded,
+)
 from trainwright.objects import Object
 from trainwright.objects.kinds.services import HEADLESS, is_resolvable
 
-NODE_ADDRESS = "127.0.0.1"
-"""Where node ports are reached: all pods share the network of this machine, and other machines must not reach them."""
 
-
-@dataclass(frozen=True, slots=True)
-class Endpoint:
-    address: str
-    port: int
-
-    def __str__(self) -> str:
-        return f"{self.address}:{self.port}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServicePort:
-    """An address and port on which a Service is reached."""
-
-    address: str
-    port: int
-    endpoints: tuple[Endpoint, ...]
-    affinity_seconds: int | None = None
-
-    @property
-    def listener(self) -> tuple[str, int]:
-        return self.address, self.port
-
-    @property
-    def may_be_taken_by_pod(self) -> bool:
-        """A pod that listens on all addresses answers at this address too, and no other process can listen there."""
-        return any(endpoint.port == self.port for endpoint in self.endpoints)
-
-
-@dataclass(frozen=True, slots=True)
-class Note:
-    """An event about a Service."""
-
-    type: str
-    reason: str
-    message: str
-
-
-def service_ports(service: Object, slices: Iterable[Object]) -> list[ServicePort]:
-    """The TCP ports of a Service that has an address."""
+def service_ports(service: Object, slices: Iterable[Object], own_ports: Container[str]) -> list[ForwardedPort]:
+    """The TCP ports of a Service that has an address. `own_ports` are the nodes whose pods have ports of their own."""
     spec = service["spec"]
     address = spec.get("clusterIP")
     if spec.get("type") == "ExternalName" or not address or address == HEADLESS:
@@ -58,12 +25,12 @@ def service_ports(service: Object, slices: Iterable[Object]) -> list[ServicePort
     for port in spec.get("ports") or ():
         if port.get("protocol", "TCP") != "TCP":
             continue
-        endpoints = tuple(dict.fromkeys(_endpoints(port.get("name", ""), slices)))
+        endpoints = tuple(dict.fromkeys(_endpoints(port.get("name", ""), slices, own_ports)))
         numbers = [(address, port["port"])]
         if port.get("nodePort"):
             numbers.append((NODE_ADDRESS, port["nodePort"]))
         found += [
-            ServicePort(address=at, port=number, endpoints=endpoints, affinity_seconds=_affinity_seconds(spec))
+            ForwardedPort(address=at, port=number, endpoints=endpoints, affinity_seconds=_affinity_seconds(spec))
             for at, number in numbers
         ]
     return found
@@ -76,13 +43,13 @@ def _affinity_seconds(spec: Object) -> int | None:
     return int(client.get("timeoutSeconds") or 10800)
 
 
-def _endpoints(name: str, slices: list[Object]) -> Iterator[Endpoint]:
+def _endpoints(name: str, slices: list[Object], own_ports: Container[str]) -> Iterator[Endpoint]:
     """The ready endpoints; if there are none, those that still serve while they terminate, as kube-proxy does."""
-    ready = list(_matching(name, slices, terminating=False))
-    yield from ready or _matching(name, slices, terminating=True)
+    ready = list(_matching(name, slices, own_ports, terminating=False))
+    yield from ready or _matching(name, slices, own_ports, terminating=True)
 
 
-def _matching(name: str, slices: list[Object], *, terminating: bool) -> Iterator[Endpoint]:
+def _matching(name: str, slices: list[Object], own_ports: Container[str], *, terminating: bool) -> Iterator[Endpoint]:
     for one in slices:
         numbers = [
             port["port"]
@@ -94,7 +61,9 @@ def _matching(name: str, slices: list[Object], *, terminating: bool) -> Iterator
             ready = conditions.get("ready", True)
             serving = conditions.get("serving", ready) and conditions.get("terminating", False)
             if (serving and not ready) if terminating else ready:
-                yield from (Endpoint(endpoint["addresses"][0], number) for number in numbers)
+                address = endpoint["addresses"][0]
+                shared = has_machine_ports(address, endpoint.get("nodeName") or "", own_ports)
+                yield from (Endpoint(address, number, shared) for number in numbers)
 
 
 def notes(service: Object) -> list[Note]:
@@ -131,16 +100,8 @@ def _how_to_reach(service: Object) -> str:
     return f"reach it on this machine at {spec.get('clusterIP')}:{port['port']}"
 
 
-def unreachable(service: Object, port: ServicePort, reason: str, *, permission: bool) -> Note:
+def unreachable(service: Object, port: ForwardedPort, error: OSError, holder: str) -> Note:
     """The port cannot be listened on."""
-    text = f"cannot listen on {port.address}:{port.port}: {reason}"
-    if permission:
-        fix = f"choose a port from 1024 on, or allow it with `sysctl net.ipv4.ip_unprivileged_port_start={port.port}`"
-        text = f"{text}; {fix}"
     pods = ", ".join(map(str, port.endpoints[:3]))
-    where = f"its pods answer at {pods}" if pods else "its pods answer at their own addresses"
-    return Note("Warning", "PortNotForwarded", f"{text}; {where} (kubectl port-forward svc/{_name(service)} works too)")
-
-
-def _name(service: Object) -> str:
-    return str(service["metadata"]["name"])
+    ways = f"its pods answer at {pods} (kubectl port-forward svc/{service['metadata']['name']} works too)"
+    return not_forwarded(port, error, holder, "port", ways)

@@ -1,6 +1,9 @@
-"""The view of a node: whether it is Ready, and since when it is not."""
+"""The view of a node: whether it is Ready, since when it is not, and whether its pods have ports of their own."""
 
 from trainwright.objects.metadata import ObjectMeta, View
+
+OWN_PORTS = "OwnPorts"
+"""The condition of an embedded node that gives every pod its own ports. Without it pods have those of the machine."""
 
 
 class NodeCondition(View, frozen=True):
@@ -20,18 +23,24 @@ class Node(View, frozen=True):
     @property
     def ready(self) -> bool:
         """True if the condition Ready is True; without the condition the node is not ready."""
-        condition = self._ready_condition
-        return condition is not None and condition.status == "True"
+        return self._is_true("Ready")
 
     @property
     def unready_since(self) -> str | None:
         """Since when the node is not Ready; None if it is Ready or the time is unknown."""
         if self.ready:
             return None
-        condition = self._ready_condition
+        condition = self._condition("Ready")
         since = None if condition is None else condition.last_transition_time
         return since or self.metadata.creation_timestamp
 
     @property
-    def _ready_condition(self) -> NodeCondition | None:
-        return next((condition for condition in self.status.conditions if condition.type == "Ready"), None)
+    def has_own_ports(self) -> bool:
+        return self._is_true(OWN_PORTS)
+
+    def _is_true(self, type_: str) -> bool:
+        condition = self._condition(type_)
+        return condition is not None and condition.status == "True"
+
+    def _condition(self, type_: str) -> NodeCondition | None:
+        return next((condition for condition in self.status.conditions if condition.type == type_), None)
