@@ -15,7 +15,7 @@ class Handler(socketserver.BaseRequestHandler):
     def handle(self):
         self.request.sendall(os.environ["POD"].encode())
 socketserver.ThreadingTCPServer.allow_reuse_address = True
-socketserver.ThreadingTCPServer((os.environ["IP"], 17080), Handler).serve_forever()
+socketserver.ThreadingTCPServer((os.environ["IP"], PORT), Handler).serve_forever()
 """
 ASK = """
 import os, socket, time
@@ -37,9 +37,10 @@ FIELDS = [
 ]
 
 
-async def serve(node: NodeNamespace, name: str, **spec: Any) -> Object:
+async def serve(node: NodeNamespace, name: str, *, port: int = 17080, **spec: Any) -> Object:
     """A pod that answers with its name. It listens on its own address, so that several can run on one machine."""
-    server = python(SERVER, env=FIELDS, ports=[{"name": "web", "containerPort": 17080}], **spec.pop("fields", {}))
+    fields = {"ports": [{"name": "web", "containerPort": port}], **spec.pop("fields", {})}
+    server = python(SERVER.replace("PORT", str(port)), env=FIELDS, **fields)
     return await node.pod(name, server, metadata={"labels": {"app": "server"}}, **spec)
 
 

@@ -412,6 +412,22 @@ async def test_pods_find_each_other_by_name(node: Node) -> None:
     assert await node.log(worker) == master["status"]["podIP"] + "\n"
 
 
+async def test_pods_on_the_network_of_the_machine_have_its_address(node: Node) -> None:
+    script = f"{sys.executable} -c 'import socket; print(socket.gethostbyname(\"first\"))'; sleep 600"
+    await node.create("first", container("sleep 600"), hostNetwork=True)
+    await node.until_phase("first", "Running")
+    await node.create("second", container(script), hostNetwork=True)
+
+    for name in ("first", "second"):
+        status = (await node.until_phase(name, "Running"))["status"]
+        assert (status["podIP"], status["podIPs"]) == (status["hostIP"], [{"ip": "127.0.0.1"}])
+    assert node.agent is not None
+    if node.agent.sandbox == "overlay":
+        pod = await node.pod("second")
+        assert pod is not None
+        assert await eventually(lambda: node.log(pod), bool) == "127.0.0.1\n"
+
+
 async def test_the_node_registers_itself_and_keeps_its_lease(node: Node) -> None:
     async def found() -> Object:
         nodes = (await node.client.list(NODES)).items

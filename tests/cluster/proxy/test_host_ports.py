@@ -50,7 +50,7 @@ def test_addresses_of_other_pods_and_of_the_network_are_refused(host_ip: str) ->
     assert listeners(found) == []
     assert note.message == (
         f"hostPort 8080 is not forwarded from hostIP {host_ip}: other machines cannot reach pods of this cluster; "
-        "remove hostIP, or write an address of 127.0.0.0/24"
+        "remove hostIP, or write an address of 127.0.0.0/16"
     )
 
 

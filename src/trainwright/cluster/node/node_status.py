@@ -17,11 +17,11 @@ from trainwright.cluster.node.disk import Disk, how_to_free
 from trainwright.cluster.node.supervisor.ports import first_ephemeral_port, read_reserved_ports
 from trainwright.cluster.node.supervisor.sandbox.detection import Sandbox
 from trainwright.objects import Object
+from trainwright.objects.kinds.nodes import NODE_ADDRESS
 from trainwright.objects.node_annotations import LISTENING_PORTS, SANDBOX
 from trainwright.objects.times import format_micro_time, format_time
 
 LEASE_NAMESPACE = "kube-node-lease"
-HOST_ADDRESS = "127.0.0.1"
 LEASE_SECONDS = 40
 
 _HEALTHY = {
@@ -136,7 +136,7 @@ def node_status(
         "conditions": conditions,
         "images": list(images),
         "addresses": [
-            {"type": "InternalIP", "address": HOST_ADDRESS},
+            {"type": "InternalIP", "address": NODE_ADDRESS},
             {"type": "Hostname", "address": machine.hostname},
         ],
         "nodeInfo": {

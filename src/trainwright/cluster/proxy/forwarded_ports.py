@@ -4,8 +4,7 @@ import errno
 from collections.abc import Container
 from dataclasses import dataclass
 
-NODE_ADDRESS = "127.0.0.1"
-"""Where node ports and host ports are reached: other machines must not reach pods."""
+from trainwright.objects.kinds.nodes import NODE_ADDRESS
 
 
 @dataclass(frozen=True, slots=True)

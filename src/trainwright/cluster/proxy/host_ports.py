@@ -7,17 +7,17 @@ from collections.abc import Iterator
 import msgspec
 
 from trainwright.cluster.proxy.forwarded_ports import (
-    NODE_ADDRESS,
     Endpoint,
     ForwardedPort,
     Note,
     has_machine_ports,
     not_forwarded,
 )
+from trainwright.objects.kinds.nodes import NODE_ADDRESS
 from trainwright.objects.metadata import ObjectMeta, View
 
 _ANY = frozenset({"", "0.0.0.0", "::"})  # noqa: S104 - compared with, never bound
-_LOOPBACK = ipaddress.ip_network("127.0.0.0/24")
+_LOOPBACK = ipaddress.ip_network("127.0.0.0/16")
 """The other loopback addresses belong to pods and Services of the clusters on this machine."""
 
 

@@ -3,7 +3,6 @@
 from collections.abc import Container, Iterable, Iterator
 
 from trainwright.cluster.proxy.forwarded_ports import (
-    NODE_ADDRESS,
     Endpoint,
     ForwardedPort,
     Note,
@@ -11,6 +10,7 @@ from trainwright.cluster.proxy.forwarded_ports import (
     not_forwarded,
 )
 from trainwright.objects import Object
+from trainwright.objects.kinds.nodes import NODE_ADDRESS
 from trainwright.objects.kinds.services import HEADLESS, is_resolvable
 
 

@@ -10,9 +10,9 @@ from trainwright.cluster.node.network.pod_network import PodNetwork
 from trainwright.objects import Object
 
 
-def pod(name: str, *, uid: str = "", **labels: str) -> Object:
+def pod(name: str, *, uid: str = "", host_network: bool = False, **labels: str) -> Object:
     metadata = {"name": name, "namespace": "default", "uid": uid or name, "labels": labels}
-    return {"metadata": metadata, "spec": {"containers": []}}
+    return {"metadata": metadata, "spec": {"containers": [], "hostNetwork": host_network}}
 
 
 def service(name: str, **selector: str) -> Object:
@@ -129,6 +129,21 @@ def test_host_aliases_are_in_a_file_of_the_pod_alone(tmp_path: Path) -> None:
     assert not own.exists()
 
 
+def test_pods_on_the_network_of_the_machine_share_its_address(tmp_path: Path) -> None:
+    network = new_network(tmp_path)
+    network.update_service(None, service("both", role="server"))
+    for name in ("one", "other"):
+        assert network.add_pod(pod(name, host_network=True, role="server")) == "127.0.0.1"
+    path = network.hosts_file(pod("one", host_network=True))
+    assert {"one", "other", "both"} <= names_in(path).keys()
+
+    network.remove_pod("one")
+    network.write_hosts_files()
+    found = names_in(path)
+    assert "one" not in found
+    assert found["other"] == found["both"] == found["localhost"] - {"::1"} == {"127.0.0.1"}
+
+
 def test_files_of_an_earlier_agent_are_kept_up_to_date(tmp_path: Path) -> None:
     network = new_network(tmp_path)
     network.add_pod(pod("old"))
@@ -160,7 +175,7 @@ class NetworkHistory(RuleBasedStateMachine):
 
     @rule(name=st.sampled_from("pqr"), labels=LABELS)
     def add_pod(self, name: str, labels: dict[str, str]) -> None:
-        self.pods[name] = pod(name, **labels)
+        self.pods[name] = pod(name, host_network=name in "qr", **labels)
         self.network.add_pod(self.pods[name])
 
     @rule(name=st.sampled_from("pqr"))

@@ -24,6 +24,7 @@ from trainwright.cluster.node.network.hosts import (
 )
 from trainwright.cluster.node.network.service_variables import service_variables
 from trainwright.objects import Object
+from trainwright.objects.kinds.nodes import NODE_ADDRESS
 from trainwright.objects.label_index import LabelIndex, SelectorIndex
 from trainwright.objects.metadata import namespaced_name
 
@@ -99,12 +100,14 @@ class PodNetwork:
         self._in_use.add(address)
 
     def add_pod(self, pod: Object) -> str:
-        """Adds or updates a pod and returns its address, which stays the same until `remove_pod`."""
+        """Adds or updates a pod and returns its address, which stays the same until `remove_pod`. Pods on the machine's
+        network share the node's."""
         uid = pod["metadata"]["uid"]
         before = self._peers.get(uid)
         address = self._addresses.get(uid)
         if address is None:
-            address = allocate_address(namespaced_name(pod), self._in_use)
+            on_machine = pod["spec"].get("hostNetwork")
+            address = NODE_ADDRESS if on_machine else allocate_address(namespaced_name(pod), self._in_use)
             self.reserve(uid, address)
         peer = Peer(
             namespace=pod["metadata"]["namespace"],

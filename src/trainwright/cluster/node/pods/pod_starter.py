@@ -11,7 +11,6 @@ from trainwright.cluster.node.devices.allocation import GPU_RESOURCE, GpuAllocat
 from trainwright.cluster.node.disk import how_to_free
 from trainwright.cluster.node.network.hosts import unresolved_names
 from trainwright.cluster.node.network.pod_network import PodNetwork
-from trainwright.cluster.node.node_status import HOST_ADDRESS
 from trainwright.cluster.node.pods.config.container_image import ContainerImage
 from trainwright.cluster.node.pods.config.pod_context import PodContext, PodWarning
 from trainwright.cluster.node.pods.config.runtime_config import (
@@ -32,6 +31,7 @@ from trainwright.cluster.node.supervisor.containers import container_status
 from trainwright.cluster.node.supervisor.files import DISK_FULL
 from trainwright.cluster.node.supervisor.sandbox.sandbox import PLAIN
 from trainwright.objects import Object
+from trainwright.objects.kinds.nodes import NODE_ADDRESS
 from trainwright.objects.node_annotations import PYTHON
 from trainwright.objects.times import unix_seconds
 
@@ -138,7 +138,7 @@ class PodStarter:
         pythons = self._pythons(pod, images or {})
         return PodContext(
             node_name=self._node.node_name,
-            host_address=HOST_ADDRESS,
+            host_address=NODE_ADDRESS,
             address=self._network.add_pod(pod),
             directory=str(directory.path),
             hosts_file=str(self._network.hosts_file(pod)),

@@ -7,7 +7,6 @@ from typing import Any
 
 from trainwright.cluster.node.devices.allocation import GpuAllocations
 from trainwright.cluster.node.network.pod_network import PodNetwork
-from trainwright.cluster.node.node_status import HOST_ADDRESS
 from trainwright.cluster.node.pods.config.runtime_config import WaitingReason
 from trainwright.cluster.node.pods.images.pod_images import PodImages
 from trainwright.cluster.node.pods.pod_directory import PodDirectory
@@ -24,6 +23,7 @@ from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.errors import Conflict, NotFound
 from trainwright.kube.controller.store import Store
 from trainwright.objects import Object
+from trainwright.objects.kinds.nodes import NODE_ADDRESS
 from trainwright.objects.node_annotations import HOST_FILES, SANDBOX, SHUTDOWN_RESTARTS
 from trainwright.objects.resources import PODS
 
@@ -67,7 +67,7 @@ class StatusManager:
         status = pod_status(
             pod,
             address=address,
-            host_address=HOST_ADDRESS,
+            host_address=NODE_ADDRESS,
             state=state,
             waiting=waiting,
             image_ids=image_ids,
