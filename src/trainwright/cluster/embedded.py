@@ -193,13 +193,15 @@ def processes_of(records: Iterable[PodRecord]) -> dict[str, list[PodProcess]]:
     return {uid: [process for one in containers for process in trees[one.pid]] for uid, containers in running.items()}
 
 
-def try_sandbox(python: Path) -> tuple[str, str]:
-    """The strongest sandbox that works on this machine, and why no stronger one does."""
+def try_sandbox(python: Path) -> tuple[str, str, str]:
+    """The strongest sandbox that works on this machine, why no stronger one does, and why pods have the ports of the
+    machine; empty if they have their own."""
+    from trainwright.cluster.node.node_status import shared_ports_text
     from trainwright.cluster.node.supervisor.sandbox.detection import detect_sandbox
 
     with tempfile.TemporaryDirectory(prefix="trainwright-") as directory:
         found = detect_sandbox(directory, forced=None, python=str(python))
-    return found.level, found.reason
+    return found.level, found.reason, shared_ports_text(found.shared_ports) if found.shared_ports else ""
 
 
 def pod_records(data: DataDir, owner_uid: str) -> list[PodRecord]:

@@ -17,6 +17,7 @@ from trainwright.api.kinds import PYTORCH
 from trainwright.cli.commands import doctor
 from trainwright.cli.main import cli
 from trainwright.cluster.embedded import DataDir
+from trainwright.cluster.node.node_status import shared_ports_text
 from trainwright.kube.client.sync_client import SyncClient
 
 
@@ -25,7 +26,21 @@ def test_a_healthy_machine_and_cluster_pass(call: Call) -> None:
     assert answer.code == 0, answer.all
     topics = [line.split()[1] for line in answer.out.splitlines() if line.startswith(("ok", "note"))]
     assert topics[:3] == ["version", "python", "sandbox"]
-    assert {"disk", "memory", "files", "gpu", "cluster", "context", "kubectl", "py-spy"} <= set(topics)
+    assert {"ports", "disk", "memory", "files", "gpu", "cluster", "context", "kubectl", "py-spy"} <= set(topics)
+
+
+def test_shared_ports_come_with_the_reason_and_the_fix() -> None:
+    found = doctor.ports_finding(shared_ports_text("the kernel is too old"))
+    assert (found.level, found.text) == (
+        "note",
+        "pods have the ports of this machine: the kernel is too old; two pods cannot listen on the same port",
+    )
+    assert found.advice.startswith("Pods have their own with Linux 5.9 or later")
+    assert doctor.ports_finding("").level == "ok"
+
+
+def test_ports_are_tried_without_a_cluster(tmp_path: Path) -> None:
+    assert [found.topic for found in doctor.check_sandbox(DataDir(tmp_path / "none"))] == ["sandbox", "ports"]
 
 
 def test_the_python_is_the_one_that_run_would_use(embedded: UpCommand, tmp_path: Path) -> None:

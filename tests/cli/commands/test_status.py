@@ -10,9 +10,9 @@ from trainwright.cli.commands.status import (
     failed_checks,
     gpu_lines,
     job_lines,
-    limits_not_enforced,
     node_state,
     sandbox_text,
+    unmet,
     used_seconds,
 )
 from trainwright.cli.jobs.references import FoundJob
@@ -56,12 +56,14 @@ def test_the_reason_of_a_weak_sandbox_is_shown() -> None:
     assert sandbox_text("overlay", []).startswith("overlay: ")
 
 
-def test_limits_that_are_not_enforced_are_shown() -> None:
-    def node(status: str) -> Object:
-        condition = {"type": "LimitsEnforced", "status": status, "message": "not enforced: no groups"}
+def test_limits_that_are_not_enforced_and_ports_that_are_shared_are_shown() -> None:
+    def node(status: str, type_: str = "LimitsEnforced") -> Object:
+        condition = {"type": type_, "status": status, "message": f"{type_}: no groups"}
         return {"status": {"conditions": [condition]}}
 
-    assert limits_not_enforced([node("False"), node("True"), {}]) == ["not enforced: no groups"]
+    nodes = [node("False"), node("False", "OwnPorts"), node("True"), {}]
+    assert unmet(nodes, "LimitsEnforced") == ["LimitsEnforced: no groups"]
+    assert unmet(nodes, "OwnPorts") == ["OwnPorts: no groups"]
 
 
 def test_gpus_are_counted_by_the_pods_that_have_them() -> None:

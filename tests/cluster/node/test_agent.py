@@ -437,7 +437,9 @@ async def test_the_node_registers_itself_and_keeps_its_lease(node: Node) -> None
     assert node.agent is not None
     assert one["metadata"]["name"] == "local"
     assert one["metadata"]["annotations"]["node.trainwright.dev/sandbox"] == node.agent.sandbox
-    assert {c["type"]: c["status"] for c in one["status"]["conditions"]}["Ready"] == "True"
+    conditions = {condition["type"]: condition for condition in one["status"]["conditions"]}
+    assert conditions["Ready"]["status"] == "True"
+    assert (conditions["OwnPorts"]["status"] == "True") == (conditions["OwnPorts"]["reason"] == "SystemCallFilter")
     assert int(one["status"]["allocatable"]["cpu"]) >= 1
     with server_below_the_ephemeral_ports() as server:
         annotation, port = "node.trainwright.dev/listening-ports", str(server.getsockname()[1])

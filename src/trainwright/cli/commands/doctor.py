@@ -11,7 +11,7 @@ import click
 
 from trainwright import __version__
 from trainwright.cli.commands.jobs.stack import find_py_spy
-from trainwright.cli.commands.status import failed_checks, sandbox_text
+from trainwright.cli.commands.status import failed_checks, sandbox_text, unmet
 from trainwright.cli.contexts import user_kubeconfig
 from trainwright.cli.flags import data_dir_flag
 from trainwright.cli.machine import free_disk, free_memory, has_gpu, is_disk_low, memory, open_file_limit
@@ -24,6 +24,8 @@ from trainwright.kube.client.errors import ApiError, Unreachable
 from trainwright.kube.client.kubeconfig import ConfigError, load_kubeconfig
 from trainwright.kube.client.requests import raw_request
 from trainwright.kube.client.sync_client import SyncClient
+from trainwright.objects.kinds.nodes import OWN_PORTS
+from trainwright.objects.resources import NODES
 from trainwright.programs import find_program, python_environment
 
 _INDENT = 17
@@ -119,9 +121,9 @@ def check_sandbox(data: DataDir) -> Iterator[Finding]:
     """Tried anew if no cluster is running."""
     record = data.running()
     if record is not None:
-        level, reason = record.sandbox, ""
+        level, reason, shared_ports = record.sandbox, "", ""
     else:
-        level, reason = try_sandbox(Path(sys.executable))
+        level, reason, shared_ports = try_sandbox(Path(sys.executable))
     text = sandbox_text(level, [])
     if level == "overlay":
         yield Finding("sandbox", text)
@@ -129,6 +131,16 @@ def check_sandbox(data: DataDir) -> Iterator[Finding]:
         why = f"; overlay does not work here: {reason}" if reason else ""
         advice = "run as root, or allow unprivileged user namespaces and overlay mounts"
         yield Finding("sandbox", f"{text}{why}", "note", advice)
+    if record is None:
+        yield ports_finding(shared_ports)
+
+
+def ports_finding(shared: str) -> Finding:
+    """`shared` is why pods have the ports of the machine, with the advice behind the first sentence."""
+    if not shared:
+        return Finding("ports", "every pod has its own ports, at its own address")
+    text, _, advice = shared.partition(". ")
+    return Finding("ports", text, "note", advice)
 
 
 def check_resources(data: DataDir) -> Iterator[Finding]:
@@ -181,6 +193,7 @@ def check_cluster(data: DataDir) -> Iterator[Finding]:
     try:
         with SyncClient(embedded_cluster(data).config, retries=False, timeout=5.0) as client:
             failed = failed_checks(client.send(raw_request("GET", "/readyz", params={"verbose": "true"})).body)
+            nodes = client.list(NODES).items
     except (Unreachable, ApiError, click.ClickException) as error:
         restart = "restart it: trainwright down --keep-pods && trainwright up --detach"
         yield Finding("cluster", f"pid {record.pid} does not answer at {record.server}: {error}", "FAIL", restart)
@@ -189,6 +202,7 @@ def check_cluster(data: DataDir) -> Iterator[Finding]:
         yield Finding("cluster", f"not healthy: {', '.join(failed)}", "FAIL", f"see {data.log}")
     else:
         yield Finding("cluster", f"running at {record.server}, pid {record.pid}, version {record.version}")
+    yield ports_finding(next(iter(unmet(nodes, OWN_PORTS)), ""))
     yield from _check_context(record)
 
 

@@ -25,6 +25,7 @@ from trainwright.kube.client.requests import raw_request
 from trainwright.kube.client.sync_client import SyncClient
 from trainwright.objects import Object
 from trainwright.objects.conditions import find_condition, is_condition_true
+from trainwright.objects.kinds.nodes import OWN_PORTS
 from trainwright.objects.kinds.pods import MIRROR
 from trainwright.objects.paths import value_at
 from trainwright.objects.quantities import parse_quantity
@@ -130,7 +131,8 @@ def _details(record: ClusterRecord, data: DataDir, nodes: list[Object]) -> list[
     return [
         f"  version  {record.version}, pid {record.pid}",
         f"  sandbox  {sandbox}",
-        *(f"  limits   {hanging(text, indent=_COLUMN, width=width)}" for text in limits_not_enforced(nodes)),
+        *(f"  limits   {hanging(text, indent=_COLUMN, width=width)}" for text in unmet(nodes, "LimitsEnforced")),
+        *(f"  ports    {hanging(text, indent=_COLUMN, width=width)}" for text in unmet(nodes, OWN_PORTS)),
         f"  python   {record.python}{f' ({record.python_origin})' if record.python_origin else ''}",
         f"  data     {hanging(f'{data.path} ({free_disk(data.path)})', indent=_COLUMN, width=width)}",
         *([f"  disk     {warning}"] if warning else []),
@@ -143,9 +145,9 @@ _SANDBOXES = {
 }
 
 
-def limits_not_enforced(nodes: list[Object]) -> list[str]:
-    """Why limits of cpu and memory have no effect; nothing if they have."""
-    found = (find_condition(node.get("status") or {}, "LimitsEnforced") or {} for node in nodes)
+def unmet(nodes: list[Object], condition_type: str) -> list[str]:
+    """The messages of this condition where it is False."""
+    found = (find_condition(node.get("status") or {}, condition_type) or {} for node in nodes)
     return [str(condition.get("message")) for condition in found if condition.get("status") == "False"]
 
 

@@ -17,7 +17,7 @@ from trainwright.cluster.node.disk import Disk, how_to_free
 from trainwright.cluster.node.supervisor.ports import first_ephemeral_port, read_reserved_ports
 from trainwright.cluster.node.supervisor.sandbox.detection import Sandbox
 from trainwright.objects import Object
-from trainwright.objects.kinds.nodes import NODE_ADDRESS
+from trainwright.objects.kinds.nodes import NODE_ADDRESS, OWN_PORTS
 from trainwright.objects.node_annotations import LISTENING_PORTS, SANDBOX
 from trainwright.objects.times import format_micro_time, format_time
 
@@ -115,7 +115,12 @@ def node_status(
     }
     old = {condition["type"]: condition for condition in before.get("conditions") or []}
     conditions = []
-    health = {**_HEALTHY, "DiskPressure": _disk_pressure(disk), "LimitsEnforced": _limits_enforced(limits_reason)}
+    health = {
+        **_HEALTHY,
+        "DiskPressure": _disk_pressure(disk),
+        "LimitsEnforced": _limits_enforced(limits_reason),
+        OWN_PORTS: _own_ports(sandbox.shared_ports),
+    }
     for kind, (status, reason, message) in health.items():
         same = old.get(kind, {}).get("status") == status
         since = old[kind].get("lastTransitionTime") if same else None
@@ -158,6 +163,20 @@ def _limits_enforced(reason: str) -> tuple[str, str, str]:
     if reason:
         return "False", "NoControlGroups", f"limits of cpu and memory are not enforced: {reason}"
     return "True", "ControlGroups", "limits of cpu and memory are enforced by control groups"
+
+
+def _own_ports(reason: str) -> tuple[str, str, str]:
+    if reason:
+        return "False", "SharedPorts", shared_ports_text(reason)
+    return "True", "SystemCallFilter", "every pod has its own ports, at its own address"
+
+
+def shared_ports_text(reason: str) -> str:
+    """Why pods have the ports of the machine, what that means, and what to do."""
+    return (
+        f"pods have the ports of this machine: {reason}; two pods cannot listen on the same port. Pods have their own "
+        "with Linux 5.9 or later, if a container around the cluster allows seccomp filters with user notification"
+    )
 
 
 def _disk_pressure(disk: Disk) -> tuple[str, str, str]:
