@@ -30,6 +30,9 @@ SHUTDOWN_RESTARTS = f"{PREFIX}shutdown-restarts"
 HOST_FILES = f"{PREFIX}host-files"
 """On pods: the containers whose image lies over this machine's files, because its FROM could not be had."""
 
+LISTENING = f"{PREFIX}listening"
+"""On pods: the TCP ports on which their programs listen at the pod's address, `6006,23456`. The node writes it."""
+
 LISTENING_PORTS = f"{PREFIX}listening-ports"
 """On nodes: the ports on which programs of the machine listen, `22,8080`."""
 

@@ -16,6 +16,8 @@ from trainwright.api.kinds import KINDS, PYTORCH
 from trainwright.kube.client.errors import NotFound
 from trainwright.kube.client.sync_client import SyncClient
 from trainwright.objects import Object
+from trainwright.objects.node_annotations import LISTENING
+from trainwright.objects.resources import PODS
 
 
 def labelled(output: str, rank: str) -> list[str]:
@@ -67,6 +69,20 @@ def test_the_output_of_every_run_of_a_restarted_container_is_shown(call: Call, t
     assert answer.code == 0, answer.all
     expected = [[f"run {run} line {line}" for line in (1, 2, 3)] + [f"partial-{run}"] for run in (0, 1)]
     assert labelled(answer.out, "master-0") == expected[0] + expected[1]
+
+
+def test_an_address_at_which_a_program_listens_is_named_once(embedded: UpCommand, tmp_path: Path) -> None:
+    job = shell_job("served", "until [ -e stop ]; do sleep 0.05; done")
+    words = command_line("run", "--data-dir", str(embedded.data.path), write_manifest(tmp_path, job))
+    with on_terminal(words, embedded.environment, columns=200) as command:
+        command.wait_for("master-0 Running")
+        patch = {"metadata": {"annotations": {LISTENING: "6006,23456"}}}  # the second one is declared
+        with SyncClient(embedded.config) as client:
+            pod = client.patch(PODS, "served-master-0", patch, namespace="default")
+        command.wait_for(f"master-0 listens at {pod['status']['podIP']}:6006")
+        (tmp_path / "stop").touch()
+        assert command.wait() == 0, command.output
+    assert command.output.count("listens at") == 1
 
 
 BAR = r"""

@@ -20,7 +20,7 @@ from trainwright.cli.main import cli
 from trainwright.kube.client.errors import NotFound
 from trainwright.kube.client.sync_client import SyncClient
 from trainwright.objects import Object
-from trainwright.objects.resources import CONFIG_MAPS, SECRETS, Resource
+from trainwright.objects.resources import CONFIG_MAPS, PODS, SECRETS, Resource
 
 REPORT = """
 import json, os, sys
@@ -102,6 +102,13 @@ def test_workers_are_ranks_of_one_group_with_the_callers_variables(
     assert owner["uid"] == client.get(PYTORCH.resource, "group", namespace="default")["metadata"]["uid"]
     client.delete(PYTORCH.resource, "group", namespace="default")
     wait_until_gone(client, SECRETS, "group-env")
+
+
+def test_a_program_has_the_network_of_the_machine_on_request(call: Call, client: SyncClient, project: Path) -> None:
+    answer = call("run", "lib/report.py", "--name", "outside", "--host-network", directory=project)
+    assert answer.code == 0, answer.all
+    pod = client.get(PODS, "outside-master-0", namespace="default")
+    assert pod["status"]["podIP"] == pod["status"]["hostIP"] == "127.0.0.1"
 
 
 def test_a_program_elsewhere_is_found_and_its_files_are_kept(
@@ -203,6 +210,8 @@ def test_the_same_program_of_another_directory_is_another_job(call: Call, tmp_pa
         (["lib/report.py", "--mount", "./absent:/data"], "absent does not exist: create it first"),
         (["lib/report.py", "--mount", "lib:data"], "data must be an absolute path below /"),
         (["lib/report.py", "--workdir", "absent"], "--workdir absent is not a directory of this machine"),
+        (["lib/report.py", "--host-network", "--workers", "2"], "every pod would have port 23456 of this machine"),
+        (["job.yaml", "--host-network"], "--host-network is for programs such as train.py"),
         (["lib/report.py", "--nproc", "0"], "write a number from 1 on, or auto"),
         (["lib/report.py", "--", "a\udcff"], r"'a\udcff' is not UTF-8 text: a job cannot contain it"),
         (["tr\udcffain.py"], r"'tr\udcffain.py' is not UTF-8 text"),

@@ -156,3 +156,13 @@ def test_the_name_of_the_job_is_valid_for_kubernetes(name: str, expected: str) -
 
 def test_a_module_names_the_job_too() -> None:
     assert job_name(MODULE) == "package-train"
+
+
+@pytest.mark.parametrize("framework", ["pytorch", "mpi"])
+def test_all_pods_get_the_network_of_their_node_on_request(framework: str) -> None:
+    made = job(framework=framework, workers=2, host_network=True)
+    field = next(name for name in made["spec"] if name.endswith("ReplicaSpecs"))
+    for replica in made["spec"][field].values():
+        spec = replica["template"]["spec"]
+        assert (spec["hostNetwork"], spec["dnsPolicy"]) == (True, "ClusterFirstWithHostNet")
+    assert "hostNetwork" not in str(job(framework=framework, workers=2))

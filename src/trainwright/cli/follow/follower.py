@@ -28,6 +28,7 @@ from trainwright.cli.follow.texts.messages import (
 )
 from trainwright.cli.follow.texts.status_line import Status, render_status, status_of
 from trainwright.cli.follow.texts.suggestions import Suggestions
+from trainwright.cli.jobs.pods.listeners import listener_line
 from trainwright.cli.output.console import Console
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.errors import ApiError, Unreachable
@@ -166,6 +167,9 @@ class Follower:
                 self._console.print(f"Warning: {warning}", colour="yellow")
             for note in state.new_notes():
                 self._console.print(note, colour="bright_black")
+            prefix = f"{state.name}/" if several else ""
+            for rank, address in state.new_listeners():
+                self._console.print(listener_line(f"{prefix}{rank}", address))
             phases = phases_text(state, suggest=self._suggest)
             if phases and phases != self._shown_phases.get(state.uid):
                 self._shown_phases[state.uid] = phases

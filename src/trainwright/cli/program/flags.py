@@ -101,6 +101,13 @@ def program_flags(command: F) -> F:
             help="Mount a file or directory of this machine, or a PersistentVolumeClaim; can be repeated.",
         ),
         click.option(
+            "--host-network",
+            is_flag=True,
+            default=None,
+            help="Give the pods the ports of their node instead of their own: two that listen on the same one cannot "
+            "run on one node.",
+        ),
+        click.option(
             "--max-restarts",
             type=click.IntRange(min=0, max=1_000_000),
             metavar="N",

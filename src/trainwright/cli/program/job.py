@@ -92,6 +92,7 @@ class JobRequest:
     max_restarts: int = 1
     workdir: str | None = None
     mounts: tuple[Mount, ...] = ()
+    host_network: bool = False
     code: str | None = None
     """The ConfigMap with the program, where the node does not have the caller's files."""
 
@@ -164,7 +165,7 @@ def _starting_pod(request: JobRequest, shape: _Shape) -> Object:
         **_arguments(request),
         "env": [dict(variable) for variable in shape.env],
     }
-    return _with_volumes(request, container)
+    return _pod_spec(request, container)
 
 
 def _waiting_pod(request: JobRequest) -> Object:
@@ -172,7 +173,7 @@ def _waiting_pod(request: JobRequest) -> Object:
     container: Object = {"name": "worker", "image": request.image}
     if request.gpus:
         container["resources"] = {"limits": {GPU: request.gpus}}
-    return _with_volumes(request, container)
+    return _pod_spec(request, container)
 
 
 def _pod(request: JobRequest, kind: Kind, shape: _Shape) -> Object:
@@ -192,7 +193,7 @@ def _pod(request: JobRequest, kind: Kind, shape: _Shape) -> Object:
         container["env"] = env
     if request.gpus:
         container["resources"] = {"limits": {GPU: request.gpus}}
-    return _with_volumes(request, container)
+    return _pod_spec(request, container)
 
 
 def _program(request: JobRequest, launcher: tuple[str, ...] = ()) -> list[str]:
@@ -209,12 +210,16 @@ def _arguments(request: JobRequest) -> Object:
     return fields
 
 
-def _with_volumes(request: JobRequest, container: Object) -> Object:
+def _pod_spec(request: JobRequest, container: Object) -> Object:
+    spec: Object = {"containers": [container]}
     volumes, mounts = _volumes(request)
-    if not volumes:
-        return {"containers": [container]}
-    container["volumeMounts"] = mounts
-    return {"containers": [container], "volumes": volumes}
+    if volumes:
+        container["volumeMounts"] = mounts
+        spec["volumes"] = volumes
+    if request.host_network:
+        # With the default policy the names of the job's Services are not resolved on other clusters.
+        spec |= {"hostNetwork": True, "dnsPolicy": "ClusterFirstWithHostNet"}
+    return spec
 
 
 def _volumes(request: JobRequest) -> tuple[list[Object], list[Object]]:

@@ -36,6 +36,7 @@ class ProgramFlags:
     image: str | None = None
     name: str | None = None
     mounts: tuple[str, ...] = ()
+    host_network: bool | None = None
     max_restarts: int | None = None
 
     def given(self) -> list[str]:
@@ -48,6 +49,7 @@ class ProgramFlags:
             "--image": self.image,
             "--name": self.name,
             "--mount": self.mounts or None,
+            "--host-network": self.host_network,
             "--max-restarts": self.max_restarts,
         }
         return [flag for flag, value in values.items() if value is not None]
@@ -105,6 +107,7 @@ def _common(program: Program, flags: ProgramFlags, guess: FrameworkGuess, name: 
         "workers": flags.workers,
         "nproc": flags.nproc,
         "gpus": flags.gpus,
+        "host_network": flags.host_network,
         "max_restarts": flags.max_restarts,
     }
     given = {field: value for field, value in values.items() if value is not None}
@@ -135,6 +138,12 @@ def local_job(program: Program, flags: ProgramFlags, guess: FrameworkGuess, *, s
 def _on_this_machine(
     program: Program, flags: ProgramFlags, guess: FrameworkGuess, name: str, directory: Path, python: Path | None
 ) -> JobRequest:
+    port = FRAMEWORKS[guess.framework].port
+    if flags.host_network and flags.workers not in {None, 1} and port:
+        raise CommandError(
+            f"--host-network --workers {flags.workers}: every pod would have port {port} of this machine, which has "
+            "one: leave out --host-network, or start the processes in one pod with --nproc"
+        )
     mounts = [_local_mount(word) for word in flags.mounts]
     root = program.root.resolve()
     if program.file and not _is_visible(root, directory):

@@ -1,8 +1,11 @@
 """`trainwright describe` on the embedded cluster and on the real kube-apiserver."""
 
+import socket
+
 from tests.cli.commands.jobs.conftest import Cluster
 from tests.support.objects.shell_jobs import shell_job
 from tests.support.waiting import wait_until
+from trainwright.objects.node_annotations import LISTENING
 from trainwright.objects.resources import PODS
 
 CRASH = """
@@ -31,6 +34,28 @@ def test_a_failed_job_is_explained(embedded_namespace: Cluster) -> None:
     assert worker[-3] == "1"
     assert "/srv/model.pt" in text
     assert f"  trainwright logs bad --rank worker-0 {' '.join(cluster.flags)}" in text
+
+
+LISTEN = """
+import os, socket, time
+server = socket.create_server((socket.gethostbyname(os.environ["HOSTNAME"]), PORT))
+time.sleep(600)
+"""
+
+
+def test_describe_and_ps_name_the_address_at_which_a_program_listens(embedded_namespace: Cluster) -> None:
+    cluster = embedded_namespace
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    cluster.create(shell_job("served", f"exec python3 -c '{LISTEN.replace('PORT', str(port))}'"))
+    cluster.succeed("wait", "served", "--for=running", "--timeout", "120s")
+
+    patch = {"metadata": {"annotations": {LISTENING: str(port)}}}
+    pod = cluster.client.patch(PODS, "served-master-0", patch, namespace=cluster.namespace)
+    address = f"{pod['status']['podIP']}:{port}"
+    assert f"Listening:\n  master-0 listens at {address}\n" in cluster.succeed("describe", "served")
+    assert address in cluster.succeed("ps", "-o", "wide")
+    assert address not in cluster.succeed("ps")
 
 
 def test_a_suspended_job_is_described_on_any_cluster(cluster: Cluster) -> None:

@@ -27,7 +27,9 @@ def test_jobs_of_all_kinds_are_listed(cluster: Cluster) -> None:
         ("mnist", "TFJob", "0/2"),
     ]
     assert cluster.succeed("get", "tfjobs", "-o", "name") == "tfjob.kubeflow.org/mnist\n"
-    assert cluster.succeed("ps", "-o", "wide").splitlines()[0].split()[-3:] == ["RESTARTS", "IMAGE", "METRICS"]
+    assert cluster.succeed("ps", "-o", "wide").splitlines()[0].split()[-5:] == [
+        *("RESTARTS", "IMAGE", "LISTENS", "AT", "METRICS")
+    ]
     assert cluster.namespace in cluster.succeed("ps", "-A", "-o", "table")
 
 

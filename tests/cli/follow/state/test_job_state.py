@@ -15,6 +15,7 @@ from trainwright.cli.follow.state.job_state import JobState
 from trainwright.cli.follow.state.pod_states import pod_state
 from trainwright.cluster.embedded import ContainerRun, PodRecord
 from trainwright.objects import Object
+from trainwright.objects.node_annotations import LISTENING
 
 
 def new_state(**container: Any) -> JobState:
@@ -53,6 +54,35 @@ def test_a_deleted_pod_is_not_shown() -> None:
     state.remove_pod("first")
     state.remove_pod("never seen")
     assert state.phases() == ""
+
+
+def listening(builder: PodBuilder, ports: str) -> Object:
+    pod = builder.raw()
+    pod["metadata"]["annotations"] = {LISTENING: ports}
+    pod["status"]["podIP"] = "127.6.64.10"
+    pod["spec"]["containers"] = [{"name": "pytorch", "ports": [{"containerPort": 23456}]}]
+    return pod
+
+
+def test_each_port_on_which_a_rank_listens_is_reported_once_unless_it_is_declared() -> None:
+    state = new_state()
+    state.update_pod(listening(PodBuilder("Master", 0), "6006"))
+    assert state.new_listeners() == [], "it does not run yet"
+    state.update_pod(listening(PodBuilder("Master", 0).running(), "6006,23456"))
+    state.update_pod(PodBuilder("Worker", 0).running().raw())
+    assert state.new_listeners() == [("master-0", "127.6.64.10:6006")]
+
+    state.update_pod(listening(PodBuilder("Master", 0).running(), "6006,8080,23456"))
+    state.update_pod(listening(PodBuilder("Worker", 0).running(), "6006"))
+    assert state.new_listeners() == [("master-0", "127.6.64.10:8080"), ("worker-0", "127.6.64.10:6006")]
+    assert state.new_listeners() == []
+
+
+def test_a_job_that_listens_on_many_ports_does_not_flood_the_output() -> None:
+    state = new_state()
+    for index in range(3):
+        state.update_pod(listening(PodBuilder("Worker", index).running(), ",".join(map(str, range(1, 16)))))
+    assert len(state.new_listeners()) == 20
 
 
 def test_pods_of_other_owners_are_ignored() -> None:

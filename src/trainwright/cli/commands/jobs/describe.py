@@ -10,6 +10,7 @@ from trainwright.cli.jobs.arguments import job_argument
 from trainwright.cli.jobs.events import event_rows, events_of
 from trainwright.cli.jobs.failure import diagnose_job, diagnosis_lines, evidence_lines, recorded_failure
 from trainwright.cli.jobs.metrics import recorded_progress
+from trainwright.cli.jobs.pods.listeners import listener_line, listening_addresses
 from trainwright.cli.jobs.pods.ranks import RankPod, latest_of_each_rank, local_time, rank_pods
 from trainwright.cli.jobs.references import FoundJob, find_job
 from trainwright.cli.jobs.session import Session, cluster_command
@@ -58,6 +59,7 @@ def _sections(
     else:
         yield "Why it failed", recorded_failure(job.object)
     yield "Ranks", _ranks(pods, now)
+    yield "Listening", _listening(pods)
     yield "Waiting", [*_waiting(pods), *_late(session, job, pods, now)]
     yield "Conditions", _conditions(job, now)
     yield "Files", _files(session, job, pods)
@@ -119,6 +121,15 @@ def _ranks(pods: list[RankPod], now: datetime) -> list[str]:
             [one.rank, _pod_state(one, live), _restarts(one, earlier), _exit_code(one), _ran(one, now), one.name]
         )
     return table_lines(["RANK", "STATE", "RESTARTS", "EXIT CODE", "RAN", "POD"], rows, width=_width(), drop=("POD",))
+
+
+def _listening(pods: list[RankPod]) -> list[str]:
+    return [
+        listener_line(one.rank, address)
+        for one in latest_of_each_rank(pods)
+        if one.pod
+        for address in listening_addresses(one.pod)
+    ]
 
 
 def _pod_state(one: RankPod, job_pods: list[Pod]) -> str:

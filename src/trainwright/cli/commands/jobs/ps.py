@@ -6,9 +6,11 @@ from datetime import UTC, datetime
 import click
 
 from trainwright.api.kinds import KINDS, Kind
+from trainwright.api.labels import JOB_NAME
 from trainwright.cli.errors import CommandError
 from trainwright.cli.history import history_file, metrics_text, read_history
 from trainwright.cli.jobs.arguments import jobs_argument
+from trainwright.cli.jobs.pods.listeners import MAX_PORTS, listening_addresses
 from trainwright.cli.jobs.references import FoundJob, JobReference, list_jobs, read_references, resolve
 from trainwright.cli.jobs.session import Session, cluster_command
 from trainwright.cli.jobs.summary import age, duration, job_state, present_ranks, ranks, restart_count
@@ -22,7 +24,9 @@ from trainwright.cli.output.formats import (
 )
 from trainwright.cli.output.tables import Table, terminal_width
 from trainwright.kube.client.errors import NotFound, Unreachable
+from trainwright.objects.kinds.pods import read_pod
 from trainwright.objects.paths import value_at
+from trainwright.objects.resources import PODS
 
 _LEAST_WIDTHS = {"STATE": len("Succeeded"), "DURATION": len("DURATION"), "AGE": len("2m34s")}
 """So that rows that --watch prints later stay in their columns."""
@@ -101,7 +105,8 @@ class _Printer:
     def _print_rows(self, jobs: Sequence[FoundJob]) -> None:
         now = datetime.now(UTC)
         metrics = _metrics_by_uid(self._session)
-        cells = [self._cells(job, metrics.get(job.uid, ""), now) for job in jobs]
+        listeners = _listeners_by_uid(self._session, jobs) if self._output == "wide" else {}
+        cells = [self._cells(job, metrics.get(job.uid, ""), listeners.get(job.uid, ()), now) for job in jobs]
         head, rows = list(cells[0]), [[plain_text(cell) for cell in row.values()] for row in cells]
         if self._table is None:
             width = None if self._output == "wide" else terminal_width()
@@ -110,7 +115,7 @@ class _Printer:
         for row in rows:
             click.echo(self._table.line(row))
 
-    def _cells(self, job: FoundJob, metrics: str, now: datetime) -> dict[str, str]:
+    def _cells(self, job: FoundJob, metrics: str, listeners: Sequence[str], now: datetime) -> dict[str, str]:
         obj = job.object
         cells = {"NAMESPACE": job.namespace} if self._with_namespace else {}
         cells |= {
@@ -123,11 +128,23 @@ class _Printer:
         }
         if self._output == "wide":
             cells |= {"RESTARTS": str(restart_count(obj)), "IMAGE": ",".join(_images(job))}
+            cells |= {"LISTENS AT": ",".join(listeners[:MAX_PORTS]) or "<none>"}
         return cells | {"METRICS": metrics}
 
 
 def _metrics_by_uid(session: Session) -> dict[str, str]:
     return {run.uid: metrics_text(run.metrics) for run in read_history(history_file(session.target))}
+
+
+def _listeners_by_uid(session: Session, jobs: Sequence[FoundJob]) -> dict[str, list[str]]:
+    """Where the pods of each job listen, which only the embedded node reports."""
+    found: dict[str, list[str]] = {}
+    for namespace in {job.namespace for job in jobs} if session.target.embedded else ():
+        for obj in session.client.list(PODS, namespace=namespace, label_selector=JOB_NAME).items:
+            pod = read_pod(obj)
+            if pod.metadata.controller is not None:
+                found.setdefault(pod.metadata.controller.uid, []).extend(listening_addresses(pod))
+    return found
 
 
 def _images(job: FoundJob) -> list[str]:

@@ -15,6 +15,7 @@ from trainwright.cli.follow.state.late_ranks import LateRank, late_ranks
 from trainwright.cli.follow.state.loss_curve import LossCurve
 from trainwright.cli.follow.state.pod_states import PERMANENT_REASONS, pod_state, waiting_reason
 from trainwright.cli.follow.state.rank_output import RankOutput, Silence, find_silence
+from trainwright.cli.jobs.pods.listeners import declared_ports, listening_ports
 from trainwright.cli.jobs.summary import finished_state
 from trainwright.cli.recorded_runs import diagnosable_run
 from trainwright.cluster.embedded import ContainerRun, PodRecord, PrivateFile, processes_of
@@ -31,6 +32,7 @@ from trainwright.objects.times import unix_seconds
 _MANY_PODS = 8
 _KEPT_LINES = 500
 _KEPT_RUNS = 200
+_MAX_LISTENERS = 20
 
 
 _RunKey = tuple[str, str, int]
@@ -55,6 +57,7 @@ class _TrackedPod:
     label: str
     order: tuple[int, int]
     pod: Pod
+    declared_ports: frozenset[int] = frozenset()
     deleted: bool = False
 
 
@@ -92,6 +95,7 @@ class JobState:
         self._known_failures = 0
         self._shown_silence: frozenset[str] = frozenset()
         self._shown_late: set[str] = set()
+        self._shown_listeners: set[tuple[str, int]] = set()
 
     # Updates
 
@@ -113,7 +117,10 @@ class JobState:
         if owner is None or owner.uid != self.uid:
             return None
         rank = rank_of(pod.metadata.labels, pod.name)
-        tracked = self._pods.setdefault(pod.metadata.uid, _TrackedPod(rank, self._order(rank), pod))
+        if pod.metadata.uid not in self._pods:
+            declared = frozenset(declared_ports(obj))
+            self._pods[pod.metadata.uid] = _TrackedPod(rank, self._order(rank), pod, declared)
+        tracked = self._pods[pod.metadata.uid]
         tracked.pod = pod
         if pod.metadata.uid not in self._records:
             self._runs.update({(pod.metadata.uid, run.container, run.number): run for run in runs_of_pod(pod)})
@@ -240,6 +247,19 @@ class JobState:
     def new_notes(self) -> list[str]:
         """What `new_warnings` found that is no reason to worry, each message once."""
         return self._warnings.new_notes()
+
+    def new_listeners(self) -> list[tuple[str, str]]:
+        """Ranks and the addresses at which their programs listen, each port of a rank once. Ports that a manifest
+        declares are left out: every job has those by which its ranks meet."""
+        found = []
+        for tracked in self._present():
+            for port in listening_ports(tracked.pod):
+                key = tracked.label, port
+                known = key in self._shown_listeners or len(self._shown_listeners) == _MAX_LISTENERS
+                if port not in tracked.declared_ports and not known:
+                    self._shown_listeners.add(key)
+                    found.append((tracked.label, f"{tracked.pod.status.pod_ip}:{port}"))
+        return found
 
     def new_waiting(self, now: float) -> list[tuple[str, Waiting]]:
         """Ranks whose containers wait for something that is missing, each message once."""
