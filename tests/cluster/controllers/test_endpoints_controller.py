@@ -171,11 +171,8 @@ async def test_a_deleted_service_takes_both_along(web: ControllerCluster) -> Non
 
 async def test_the_service_kubernetes_comes_back(embedded: ControllerCluster) -> None:
     client: Client = embedded.client
-    before = await client.get(SERVICES, "kubernetes", namespace="default")
-    for resource in (SERVICES, ENDPOINT_SLICES):
-        await client.delete(resource, "kubernetes", namespace="default")
 
-    async def back() -> bool:
+    async def there() -> bool:
         found = [
             one["metadata"]["name"]
             for resource in (SERVICES, ENDPOINTS, ENDPOINT_SLICES)
@@ -183,7 +180,12 @@ async def test_the_service_kubernetes_comes_back(embedded: ControllerCluster) ->
         ]
         return found.count("kubernetes") == 3
 
-    await eventually(back, bool)
+    await eventually(there, bool)
+    before = await client.get(SERVICES, "kubernetes", namespace="default")
+    for resource in (SERVICES, ENDPOINT_SLICES):
+        await client.delete(resource, "kubernetes", namespace="default")
+
+    await eventually(there, bool)
     after = await client.get(SERVICES, "kubernetes", namespace="default")
     assert after["spec"] == before["spec"]
 

@@ -127,6 +127,23 @@ async def test_a_gpu_is_given_to_the_next_pod_when_the_first_has_ended(cluster: 
         await pod_that(cluster, "second", placed)
 
 
+async def test_a_port_of_the_machine_is_given_to_the_next_pod_when_the_first_has_ended(
+    cluster: ControllerCluster,
+) -> None:
+    """hostNetwork makes a containerPort a hostPort, on both servers."""
+    container = {"name": "main", "image": "trainwright/host", "ports": [{"containerPort": 8080}]}
+    async with node(cluster) as name:
+        await make_pod(cluster, "first", name, containers=[container], hostNetwork=True)
+        await pod_that(cluster, "first", placed)
+        await make_pod(cluster, "second", name, containers=[container], hostNetwork=True)
+        waiting = await pod_that(cluster, "second", scheduled)
+        assert "1 node(s) didn't have free ports for the requested pod ports" in scheduled(waiting)["message"]
+
+        done = {"status": {"phase": "Succeeded"}}
+        await cluster.client.patch(PODS, "first", done, namespace=cluster.namespace, subresource="status")
+        await pod_that(cluster, "second", placed)
+
+
 async def test_pods_that_come_together_share_cpus_but_never_a_gpu(embedded: ControllerCluster) -> None:
     async with node(embedded, **{"nvidia.com/gpu": "3"}) as name:
         wanted = {"cpu": "1", "nvidia.com/gpu": "1"}

@@ -47,7 +47,8 @@ def command(
     """List training jobs of all kinds.
 
     JOB is NAME or KIND/NAME (digits, pytorchjob/digits); a KIND alone lists its jobs. RANKS counts the ranks that run
-    or have succeeded. METRICS are those of the finished run. A narrow terminal shows fewer columns; -o wide shows all.
+    or have succeeded. METRICS are those of the finished run. A narrow terminal shows fewer columns; -o wide shows all,
+    and where the pods of the embedded cluster listen.
     `get` is the same command.
     """
     references = read_references(jobs)
