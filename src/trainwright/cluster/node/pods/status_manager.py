@@ -24,7 +24,7 @@ from trainwright.kube.client.errors import Conflict, NotFound
 from trainwright.kube.controller.store import Store
 from trainwright.objects import Object
 from trainwright.objects.kinds.nodes import NODE_ADDRESS
-from trainwright.objects.node_annotations import HOST_FILES, SANDBOX, SHUTDOWN_RESTARTS
+from trainwright.objects.node_annotations import HOST_FILES, LISTENING, SANDBOX, SHUTDOWN_RESTARTS
 from trainwright.objects.resources import PODS
 
 
@@ -75,12 +75,16 @@ class StatusManager:
         )
         if status["phase"] in FINISHED_PHASES:
             self._gpus.release(uid)  # before the status lets the scheduler bind the next pod
-        annotations = {SANDBOX: self._sandbox}
+        annotations: dict[str, str | None] = {SANDBOX: self._sandbox}
         if state is not None and (restarts := shutdown_restarts(state)):
             annotations[SHUTDOWN_RESTARTS] = str(restarts)
         if containers := self._images.over_host_files(uid):
             annotations[HOST_FILES] = ",".join(containers)
-        annotated = annotations.items() <= (metadata.get("annotations") or {}).items()
+        present = metadata.get("annotations") or {}
+        listening = ",".join(map(str, state.get("listening") or ())) if state is not None else ""
+        if listening or LISTENING in present:
+            annotations[LISTENING] = listening or None  # also if a user has written something else
+        annotated = all(present.get(key) == value for key, value in annotations.items())
         if annotated and same_status(before, status):
             return pod
         # The status subresource accepts annotations too: one write for both.
