@@ -16,6 +16,7 @@ from typing import Self
 
 import msgspec
 
+from trainwright.cluster.address_range import AddressRange, parse_range
 from trainwright.cluster.owned_paths import (
     UntrustedPathError,
     check_directory,
@@ -73,6 +74,8 @@ class ClusterRecord(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     """What happens to pods whose image is not on this machine."""
     registries: list[str] = []
     """Those from which images are pulled without a login."""
+    addresses: str = ""
+    """The range of its pods and Services."""
 
     @property
     def process(self) -> ProcessIdentity:
@@ -324,6 +327,13 @@ class DataDir:
 
     def remember_port(self, port: RememberedPort) -> None:
         write_atomically(self.path / "port", f"{port.number}{' asked for' if port.requested else ''}\n".encode())
+
+    def remembered_addresses(self) -> AddressRange | None:
+        """The range of the last start, so that Services keep their addresses."""
+        return parse_range((_read_text(self.path / "addresses") or "").strip())
+
+    def remember_addresses(self, addresses: AddressRange) -> None:
+        write_atomically(self.path / "addresses", f"{addresses}\n".encode())
 
     def nfs_mappings(self) -> dict[str, str]:
         """Directories in place of NFS exports (`SERVER:/PATH`), as remembered."""
