@@ -59,6 +59,22 @@ def test_missing_or_broken_files_are_created_again(tmp_path: Path, name: str, co
     assert shake_hands(context, after, "127.0.0.1") == "TLSv1.3"
 
 
+@pytest.mark.parametrize("before", [None, "127.16.0.1", "127.7.0.1"])
+def test_certificate_follows_the_address_of_the_service_and_the_authority_stays(
+    tmp_path: Path, before: str | None
+) -> None:
+    directory = tmp_path / "pki"
+    _, authority = pki.server_context(directory, address=before)
+    certificate = (directory / "server.pem").read_bytes()
+
+    context, after = pki.server_context(directory, address="127.7.0.1")
+
+    assert after == authority
+    assert shake_hands(context, authority, "127.7.0.1") == "TLSv1.3"
+    assert shake_hands(context, authority, "kubernetes.default.svc") == "TLSv1.3"
+    assert ((directory / "server.pem").read_bytes() == certificate) == (before == "127.7.0.1")
+
+
 def test_certificates_near_their_expiry_are_renewed(tmp_path: Path) -> None:
     directory = tmp_path / "pki"
     issued = datetime.now(UTC) - pki.LIFETIME + timedelta(days=29)

@@ -4,9 +4,11 @@ service account tokens.
 They are kept, so that kubeconfigs and tokens stay valid. The CA signs the certificates of clients, too.
 """
 
+import ipaddress
 import os
 import shutil
 import ssl
+from collections.abc import Collection
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -16,22 +18,28 @@ from trainwright.net.certificate_authority import Authority, load_authority, new
 
 SERVER_NAMES = (
     "localhost", "127.0.0.1", "::1",
-    # The Service through which pods reach the server, by its address and its names.
-    "127.16.0.1",
+    # The Service through which pods reach the server.
     "kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local",
 )  # fmt: skip
 LIFETIME = timedelta(days=3650)
 RENEW_BEFORE = timedelta(days=30)
 
 
-def server_context(directory: Path, *, now: datetime | None = None) -> tuple[ssl.SSLContext, bytes]:
-    """The TLS context of the server, and the CA certificate (PEM) for clients.
+def server_context(
+    directory: Path, *, address: str | None = None, now: datetime | None = None
+) -> tuple[ssl.SSLContext, bytes]:
+    """The TLS context of the server, and the CA certificate (PEM) for clients. `address` is that of the Service through
+    which pods reach it.
 
-    A client may present a certificate of the CA. Files that are missing, broken or about to expire are created again.
+    A client may present a certificate of the CA. Files that are missing, broken or about to expire are created again,
+    and the server's certificate alone if it lacks the address.
     """
     now = now or datetime.now(UTC)
+    names = [*SERVER_NAMES, *([address] if address else [])]
     if not _is_valid(directory, now):
-        _create(directory, now)
+        _create(directory, names, now)
+    elif address and not _has_address(directory, address):
+        write_atomically(directory / "server.pem", _issue(authority(directory), names, now))
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(directory / "server.pem")
     context.load_verify_locations(directory / "ca.pem")
@@ -62,20 +70,28 @@ def _is_valid(directory: Path, now: datetime) -> bool:
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(directory / "ca.pem", directory / "ca.key")
         trusting = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         trusting.load_verify_locations(directory / "ca.pem")
-        # Both certificates have the same validity period, so the expiry of the CA is that of the server.
+        # The server's certificate expires with that of the CA.
         expiries = [ssl.cert_time_to_seconds(str(found["notAfter"])) for found in trusting.get_ca_certs()]
     except (OSError, ValueError):  # ssl.SSLError is an OSError
         return False
     return bool(expiries) and min(expiries) > (now + RENEW_BEFORE).timestamp()
 
 
-def _create(directory: Path, now: datetime) -> None:
-    """Writes both files into a new directory and renames it: a crash never leaves one without the other."""
-    ca, key, server = _issue(now)
+def _has_address(directory: Path, address: str) -> bool:
+    """Checked without `cryptography` too: an iPAddress of subjectAltName has tag 7 in DER."""
+    pem = (directory / "server.pem").read_text()
+    packed = ipaddress.ip_address(address).packed
+    return bytes([0x87, len(packed)]) + packed in ssl.PEM_cert_to_DER_cert(pem[pem.index(ssl.PEM_HEADER) :])
+
+
+def _create(directory: Path, names: Collection[str], now: datetime) -> None:
+    """Writes the files into a new directory and renames it: a crash never leaves one without the others."""
+    ca = new_authority("trainwright embedded cluster", now=now, lifetime=LIFETIME)
+    server = _issue(ca, names, now)
     fresh = directory.with_name(directory.name + ".new")
     shutil.rmtree(fresh, ignore_errors=True)
     fresh.mkdir(mode=0o700)
-    for name, content in (("ca.pem", ca), ("ca.key", key), ("server.pem", server)):
+    for name, content in (("ca.pem", ca.pem), ("ca.key", ca.key_pem), ("server.pem", server)):
         descriptor = os.open(fresh / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         with os.fdopen(descriptor, "wb") as file:
             file.write(content)
@@ -85,8 +101,7 @@ def _create(directory: Path, now: datetime) -> None:
     fresh.rename(directory)
 
 
-def _issue(now: datetime) -> tuple[bytes, bytes, bytes]:
-    """The CA certificate, its key, and the server's key followed by its certificate, all PEM."""
-    ca = new_authority("trainwright embedded cluster", now=now, lifetime=LIFETIME)
-    certificate, key = ca.issue(SERVER_NAMES, now=now, lifetime=LIFETIME)
-    return ca.pem, ca.key_pem, key + certificate
+def _issue(ca: Authority, names: Collection[str], now: datetime) -> bytes:
+    """The server's key followed by its certificate (PEM)."""
+    certificate, key = ca.issue(names, now=now, lifetime=LIFETIME)
+    return key + certificate

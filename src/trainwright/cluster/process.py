@@ -15,12 +15,14 @@ from pathlib import Path
 
 import trainwright
 from trainwright.cluster import pki
+from trainwright.cluster.address_lock import AddressLock, lock_addresses
+from trainwright.cluster.address_range import AddressRange
 from trainwright.cluster.apiserver.admission.webhook_client import LocalService
 from trainwright.cluster.apiserver.http.server import ApiServer
 from trainwright.cluster.apiserver.http.streams.pod_logs import LogReader
 from trainwright.cluster.apiserver.storage.journal import StoreError
 from trainwright.cluster.apiserver.storage.store import ObjectStore
-from trainwright.cluster.apiserver.writes.service_allocator import KUBERNETES_ADDRESS
+from trainwright.cluster.apiserver.writes.service_allocator import drop_foreign_addresses, kubernetes_address
 from trainwright.cluster.components import ComponentManager
 from trainwright.cluster.controllers.clusterrole_aggregation import ClusterRoleAggregation
 from trainwright.cluster.controllers.endpoints_controller import EndpointsController
@@ -51,6 +53,7 @@ from trainwright.cluster.images.store import ImageStore
 from trainwright.cluster.node.agent import NodeAgent, SandboxError
 from trainwright.cluster.node.pod_streams import NodeStreams
 from trainwright.cluster.node.pods.images.image_settings import ImageSettings
+from trainwright.cluster.node.pods.pod_directory import has_running_pods
 from trainwright.cluster.node.records.container_logs import ContainerLogs
 from trainwright.cluster.node.resource_usage import NodeUsage
 from trainwright.cluster.node.supervisor.files import API_SOCKET
@@ -146,6 +149,7 @@ class EmbeddedCluster:
         self._components = ComponentManager()
         self._exit_stack = AsyncExitStack()
         self._lock: DataDirLock | None = None
+        self._addresses: AddressRange | None = None
         self._config: ClusterConfig | None = None
         self._server: ApiServer | None = None
         self._node: NodeAgent | None = None
@@ -212,6 +216,7 @@ class EmbeddedCluster:
             ephemeral=ephemeral,
             unknown_images=self._images.unknown,
             registries=sorted(self._images.registries),
+            addresses=str(self._addresses or ""),
         )
         self._data.write_record(record)
         self._exit_stack.callback(self._data.remove_record, record)
@@ -223,13 +228,18 @@ class EmbeddedCluster:
             await asyncio.sleep(_LOCK_CHECK_SECONDS)
 
     async def _start(self) -> None:
-        tls, authority = pki.server_context(self._data.pki)
+        address_lock = self._lock_addresses()
+        services = address_lock.addresses.services
         token = self._data.token()
         try:
             store = ObjectStore(self._data.store)
         except StoreError as error:
             raise ClusterError(str(error)) from error
         self._exit_stack.callback(store.close)
+        if not has_running_pods(self._data.node):  # those have the addresses of Services in their environment
+            await drop_foreign_addresses(store, services)
+        address = kubernetes_address(store, services)
+        tls, authority = pki.server_context(self._data.pki, address=address)
         logs = _Logs(ContainerLogs(self._data.node), self._mirror_logs)
         streams = NodeStreams(self._data.node, self._data.session_secret())
 
@@ -239,6 +249,7 @@ class EmbeddedCluster:
                 token=token,
                 tls=tls,
                 logs=logs,
+                service_network=services,
                 streams=streams,
                 unhealthy_components=lambda: self.failures,
                 load_service_account_key=lambda: pki.service_account_key(self._data.service_account_key),
@@ -258,14 +269,26 @@ class EmbeddedCluster:
         if self._gang is not None:
             await _create_if_missing(client, CUSTOM_RESOURCE_DEFINITIONS, pod_group_crd(self._gang))
         self._start_controllers(client, authority)
-        self._start_network(client, port)
+        self._start_network(client, port, address)
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(_create_default_objects(client, authority))
                 if self._with_node:
-                    tasks.create_task(self._start_node(client))
+                    tasks.create_task(self._start_node(client, address_lock))
         except ExceptionGroup as several:
             raise several.exceptions[0] from several
+
+    def _lock_addresses(self) -> AddressLock:
+        before = self._data.remembered_addresses()
+        lock = lock_addresses(self._data)
+        self._exit_stack.callback(lock.release)
+        self._addresses = lock.addresses
+        if before not in {None, lock.addresses}:
+            self.notes.append(
+                f"another cluster uses the addresses {before}: "
+                f"new pods and Services of this one have addresses in {lock.addresses}"
+            )
+        return lock
 
     async def _listen(self, new_server: NewServer) -> int:
         remembered = self._data.remembered_port()
@@ -322,14 +345,14 @@ class EmbeddedCluster:
         self._components.start("quotas", lambda: QuotaController(client).run())
         self._components.start("root CA", lambda: RootCaPublisher(client, authority).run())
 
-    def _start_network(self, client: Client, port: int) -> None:
+    def _start_network(self, client: Client, port: int, address: str) -> None:
         recorder = EventRecorder(client, "service-proxy")
         self._exit_stack.push_async_callback(recorder.close)
         connections = ConnectionLimit(_max_connections())
         self._components.start("endpoints", lambda: EndpointsController(client).run())
         self._components.start(
             "the Service kubernetes",
-            lambda: KubernetesService(client, address=KUBERNETES_ADDRESS, host=HOST, port=port).run(),
+            lambda: KubernetesService(client, address=address, host=HOST, port=port).run(),
         )
         self._components.start("services", lambda: ServiceProxy(client, recorder, connections).run())
         self._components.start("host ports", lambda: HostPortProxy(client, recorder, connections).run())
@@ -340,7 +363,7 @@ class EmbeddedCluster:
             self._data.remember_nfs_mappings(self._nfs_mappings)
         return self._data.nfs_mappings()
 
-    async def _start_node(self, client: Client) -> None:
+    async def _start_node(self, client: Client, address_lock: AddressLock) -> None:
         started = datetime.now(UTC).replace(microsecond=0)  # heartbeats have whole seconds
         own, others = os.path.realpath(self._data.path), DataDirectories()
         try:
@@ -349,6 +372,7 @@ class EmbeddedCluster:
                 NodeAgent,
                 client,
                 self._data.node,
+                address_lock,
                 name=NODE_NAME,
                 sandbox=self._sandbox,
                 python=self._python,

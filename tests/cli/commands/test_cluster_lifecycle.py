@@ -84,6 +84,7 @@ def test_up_prints_the_settings_and_keeps_the_current_context(user: User) -> Non
         status = user.call("status")
         assert status.code == 0, status.all
         assert status.out.startswith(f"embedded cluster at {up.record.server} is up\n")
+        assert f"\n  network  {up.record.addresses}\n" in status.out
         assert "  nodes    1 Ready\n" in status.out
         version = user.call("version", "--server")
         assert f"embedded cluster at {up.record.server}: v" in version.out, version.all

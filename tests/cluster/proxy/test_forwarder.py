@@ -7,11 +7,11 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from tests.support.cluster.addresses import OWN_ADDRESS
 from tests.support.waiting import eventually
 from trainwright.cluster.proxy.forwarded_ports import Endpoint
 from trainwright.cluster.proxy.forwarder import ConnectionLimit, Forwarder
 
-ADDRESS = "127.16.255.1"
 Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
@@ -36,10 +36,10 @@ async def serving(handler: Handler) -> AsyncIterator[Endpoint]:
 async def forwarding(*endpoints: Endpoint, limit: int = 100) -> AsyncIterator[tuple[int, ConnectionLimit]]:
     """The port that forwards to these endpoints."""
     with socket.socket() as probe:
-        probe.bind((ADDRESS, 0))
+        probe.bind((OWN_ADDRESS, 0))
         port = probe.getsockname()[1]
     connections = ConnectionLimit(limit)
-    forwarder = Forwarder(ADDRESS, port, connections)
+    forwarder = Forwarder(OWN_ADDRESS, port, connections)
     forwarder.update(endpoints, None)
     yield port, connections
     forwarder.close()
@@ -59,7 +59,7 @@ async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> No
 
 
 async def read_once(port: int) -> bytes:
-    reader, writer = await asyncio.open_connection(ADDRESS, port)
+    reader, writer = await asyncio.open_connection(OWN_ADDRESS, port)
     try:
         return await reader.read()
     finally:
@@ -68,7 +68,7 @@ async def read_once(port: int) -> bytes:
 
 async def test_a_client_that_has_finished_sending_gets_its_answer() -> None:
     async with serving(echo) as endpoint, forwarding(endpoint) as (port, connections):
-        reader, writer = await asyncio.open_connection(ADDRESS, port)
+        reader, writer = await asyncio.open_connection(OWN_ADDRESS, port)
         writer.write(b"hello")
         writer.write_eof()
         assert await reader.read() == b"HELLO"
@@ -86,7 +86,7 @@ async def test_a_server_that_has_finished_sending_still_receives() -> None:
         writer.close()
 
     async with serving(handler) as endpoint, forwarding(endpoint) as (port, _):
-        reader, writer = await asyncio.open_connection(ADDRESS, port)
+        reader, writer = await asyncio.open_connection(OWN_ADDRESS, port)
         assert await reader.read() == b"banner"
         writer.write(b"late")
         writer.write_eof()
@@ -104,7 +104,7 @@ async def test_large_transfers_arrive_whole_in_both_directions() -> None:
         writer.close()
 
     async with serving(handler) as endpoint, forwarding(endpoint) as (port, _):
-        reader, writer = await asyncio.open_connection(ADDRESS, port)
+        reader, writer = await asyncio.open_connection(OWN_ADDRESS, port)
         sent = bytes(range(256)) * (size // 256)
 
         async def send() -> None:
@@ -131,7 +131,7 @@ async def test_a_slow_receiver_slows_its_sender_down() -> None:
         loop = asyncio.get_running_loop()
         with socket.socket() as client:
             client.setblocking(False)
-            await loop.sock_connect(client, (ADDRESS, port))
+            await loop.sock_connect(client, (OWN_ADDRESS, port))
             sent, stalled = 0, 0
             while stalled < 20:
                 try:
@@ -160,7 +160,7 @@ async def test_an_aborted_connection_is_aborted_on_the_other_side() -> None:
         writer.transport.abort()
 
     async with serving(handler) as endpoint, forwarding(endpoint) as (port, connections):
-        reader, writer = await asyncio.open_connection(ADDRESS, port)
+        reader, writer = await asyncio.open_connection(OWN_ADDRESS, port)
         with pytest.raises(ConnectionResetError):
             await reader.read()
         writer.close()
@@ -173,7 +173,7 @@ async def test_an_endpoint_that_refuses_is_skipped() -> None:
         refusing = Endpoint("127.0.0.1", closed.getsockname()[1])
         async with serving(echo) as endpoint, forwarding(refusing, endpoint) as (port, connections):
             for _ in range(4):
-                reader, writer = await asyncio.open_connection(ADDRESS, port)
+                reader, writer = await asyncio.open_connection(OWN_ADDRESS, port)
                 writer.write(b"x")
                 writer.write_eof()
                 assert await reader.read() == b"X"
@@ -190,7 +190,7 @@ async def test_without_an_endpoint_that_accepts_the_connection_is_reset() -> Non
 
 async def test_connections_beyond_the_limit_are_reset() -> None:
     async with serving(echo) as endpoint, forwarding(endpoint, limit=1) as (port, connections):
-        first_reader, first = await asyncio.open_connection(ADDRESS, port)
+        first_reader, first = await asyncio.open_connection(OWN_ADDRESS, port)
         await wait_for_connections(connections, 1)
         with pytest.raises(ConnectionResetError):
             await read_once(port)

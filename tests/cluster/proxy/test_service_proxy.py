@@ -8,14 +8,13 @@ from typing import Any
 
 import pytest
 
+from tests.support.cluster.addresses import OWN_ADDRESS as POD
 from tests.support.cluster.embedded_cluster import embedded_cluster
 from tests.support.waiting import eventually
 from trainwright.kube.client.async_client import Client
 from trainwright.objects import Object
 from trainwright.objects.kinds.nodes import OWN_PORTS
 from trainwright.objects.resources import ENDPOINT_SLICES, ENDPOINTS, EVENTS, NODES, SERVICES
-
-POD = "127.66.1.1"
 
 
 @pytest.fixture

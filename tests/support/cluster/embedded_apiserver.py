@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from tests.support.cluster.addresses import locked_addresses
+from trainwright.cluster.address_lock import AddressLock
 from trainwright.cluster.apiserver.http.server import ApiServer
 from trainwright.cluster.apiserver.storage.store import ObjectStore
 from trainwright.kube.client.kubeconfig import ClusterConfig
@@ -50,6 +52,7 @@ class Embedded:
     logs: RecordedLogs
     ca_data: bytes
     server: ApiServer
+    addresses: AddressLock
 
 
 @asynccontextmanager
@@ -59,14 +62,22 @@ async def running_embedded(path: Path | None = None, *, admits_accounts: bool = 
     store = ObjectStore(path)
     logs = RecordedLogs()
     context, ca_data = tls_for_loopback()
-    server = ApiServer(store=store, token=TOKEN, tls=context, logs=logs, admits_accounts=admits_accounts)
-    port = await server.start()
-    config = ClusterConfig(server=f"https://127.0.0.1:{port}", ca_data=ca_data, token=TOKEN)
-    try:
-        yield Embedded(config, store, logs, ca_data, server)
-    finally:
-        await server.stop()
-        store.close()
+    with locked_addresses() as lock:
+        server = ApiServer(
+            store=store,
+            token=TOKEN,
+            tls=context,
+            logs=logs,
+            service_network=lock.addresses.services,
+            admits_accounts=admits_accounts,
+        )
+        port = await server.start()
+        config = ClusterConfig(server=f"https://127.0.0.1:{port}", ca_data=ca_data, token=TOKEN)
+        try:
+            yield Embedded(config, store, logs, ca_data, server, lock)
+        finally:
+            await server.stop()
+            store.close()
 
 
 @cache

@@ -10,6 +10,7 @@ from typing import Any
 from tests.support.cluster.embedded_apiserver import running_embedded
 from tests.support.cluster.supervised_pods import end_supervisors
 from tests.support.waiting import eventually
+from trainwright.cluster.address_lock import AddressLock
 from trainwright.cluster.node.agent import NodeAgent
 from trainwright.cluster.node.records.container_logs import ContainerLogs
 from trainwright.kube.client.async_client import Client
@@ -30,12 +31,13 @@ class Node:
     client: Client
     config: ClusterConfig
     directory: Path
+    addresses: AddressLock
     agent: NodeAgent | None = None
     _running: "asyncio.Task[None] | None" = None
 
     async def up(self, **options: Any) -> NodeAgent:
         """Starts an agent, the first or the next one on the same directory."""
-        self.agent = NodeAgent(self.client, self.directory, **options)
+        self.agent = NodeAgent(self.client, self.directory, self.addresses, **options)
         self._running = asyncio.create_task(self.agent.run())
         return self.agent
 
@@ -105,7 +107,7 @@ def container(script: str, **fields: Any) -> Object:
 async def running_node(directory: Path, **options: Any) -> AsyncIterator[Node]:
     """A server and an agent. Pods that are left at the end are killed."""
     async with running_embedded() as embedded, Client(embedded.config) as client:
-        node = Node(client, embedded.config, directory)
+        node = Node(client, embedded.config, directory, embedded.addresses)
         await node.up(**options)
         try:
             yield node

@@ -131,6 +131,7 @@ def _details(record: ClusterRecord, data: DataDir, nodes: list[Object]) -> list[
     return [
         f"  version  {record.version}, pid {record.pid}",
         f"  sandbox  {sandbox}",
+        *([f"  network  {record.addresses}"] if record.addresses else []),
         *(f"  limits   {hanging(text, indent=_COLUMN, width=width)}" for text in unmet(nodes, "LimitsEnforced")),
         *(f"  ports    {hanging(text, indent=_COLUMN, width=width)}" for text in unmet(nodes, OWN_PORTS)),
         f"  python   {record.python}{f' ({record.python_origin})' if record.python_origin else ''}",

@@ -16,6 +16,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
+from trainwright.cluster.address_lock import AddressLock
 from trainwright.cluster.linux.mounts import is_below
 from trainwright.cluster.linux.user_namespaces import has_subordinate_ids
 from trainwright.cluster.node.descriptors import raise_limit
@@ -64,6 +65,7 @@ _EVICTION_PERIOD = 10.0
 
 class NodeAgent:
     """`directory` is for the files of the node and its pods; `sandbox` is a level, None for the strongest that works.
+    Pods get addresses of `address_lock`, and keep them locked.
 
     Pods see neither `directory` nor the real paths that `find_hidden` finds when they start, but for the volumes in
     `provisioned`. Raises SandboxError if the level does not work on this machine.
@@ -73,6 +75,7 @@ class NodeAgent:
         self,
         client: Client,
         directory: Path,
+        address_lock: AddressLock,
         *,
         name: str = "local",
         sandbox: str | None = None,
@@ -88,6 +91,7 @@ class NodeAgent:
         self._config = _node_config(
             client,
             directory,
+            address_lock,
             name,
             sandbox=sandbox,
             python=str(python or sys.executable),
@@ -109,7 +113,7 @@ class NodeAgent:
     async def run(self) -> None:
         """Runs until it is cancelled or stopped."""
         self._running = asyncio.current_task()
-        network = PodNetwork(self._config.directory, machine_hosts=_machine_hosts)
+        network = PodNetwork(self._config.directory, self._config.pod_network, machine_hosts=_machine_hosts)
         # Events have the kubelet's name, by which users filter them. Those of a pod's start are written after it.
         recorder = EventRecorder(self._client, "kubelet", self._config.node_name, delay=0.25)
         retention = Retention(self._client, self._config.directory)
@@ -228,6 +232,7 @@ class NodeAgent:
 def _node_config(
     client: Client,
     directory: Path,
+    address_lock: AddressLock,
     name: str,
     *,
     sandbox: str | None,
@@ -253,6 +258,8 @@ def _node_config(
     return NodeConfig(
         node_name=name,
         directory=directory.absolute(),
+        pod_network=address_lock.addresses.pods,
+        address_mark=address_lock.mark,
         sandbox=detected,
         python=python,
         supervisor_python=supervisor_python,

@@ -54,10 +54,12 @@ class NodeRegistration:
     async def register(self) -> None:
         self._ports = reported_ports()
         metadata = node_metadata(self._name, self._config.machine, sandbox=self._config.sandbox, ports=self._ports)
+        network = str(self._config.pod_network)
+        node: Object = {"metadata": metadata, "spec": {"podCIDR": network, "podCIDRs": [network]}}
         try:
-            await self._client.create(NODES, {"apiVersion": "v1", "kind": "Node", "metadata": metadata})
+            await self._client.create(NODES, {"apiVersion": "v1", "kind": "Node", **node})
         except AlreadyExists:
-            await self._client.patch(NODES, self._name, {"metadata": metadata})
+            await self._client.patch(NODES, self._name, node)
         await self._patch_status()
 
     async def run(self) -> None:

@@ -19,6 +19,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from tests.support.cluster.addresses import SERVICES
 from tests.support.cluster.embedded_apiserver import TOKEN, RecordedLogs
 from trainwright.cluster import pki
 from trainwright.cluster.apiserver.http.server import ApiServer
@@ -36,6 +37,7 @@ async def server(tmp_path: Path) -> AsyncIterator[str]:
         token=TOKEN,
         tls=context,
         logs=RecordedLogs(),
+        service_network=SERVICES,
         load_authority=lambda: pki.authority(tmp_path / "pki"),
     )
     yield f"https://127.0.0.1:{await server.start()}"

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from tests.support.cluster.addresses import SERVICES
 from tests.support.cluster.embedded_apiserver import TOKEN, RecordedLogs, tls_for_loopback
 from tests.support.cluster.raw_http import status_of
 from tests.support.kubernetes.audit_log import AuditedRequest, AuditedRequests
@@ -149,7 +150,7 @@ class Served:
 def serving(store: ObjectStore) -> Iterator[Served]:
     tls, ca_data = tls_for_loopback()
     with asyncio.Runner() as runner:
-        server = ApiServer(store=store, token=TOKEN, tls=tls, logs=RecordedLogs())
+        server = ApiServer(store=store, token=TOKEN, tls=tls, logs=RecordedLogs(), service_network=SERVICES)
         port = runner.run(server.start())
         yield Served(ClusterConfig(server=f"https://127.0.0.1:{port}", ca_data=ca_data, token=TOKEN), server, runner)
         runner.run(server.stop())

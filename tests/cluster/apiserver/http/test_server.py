@@ -10,6 +10,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from tests.support.cluster.addresses import SERVICES
 from tests.support.cluster.embedded_apiserver import TOKEN, Embedded, RecordedLogs, running_embedded
 from tests.support.cluster.raw_api import RawApi, raw_api
 from tests.support.objects.manifests import bind, config_map, pod
@@ -63,7 +64,7 @@ class TestServer:
 
     async def test_stops_although_watchers_continue_on_their_connection(self) -> None:
         store = ObjectStore(None)
-        server = ApiServer(store=store, token=TOKEN, tls=None, logs=RecordedLogs())
+        server = ApiServer(store=store, token=TOKEN, tls=None, logs=RecordedLogs(), service_network=SERVICES)
         reader, writer = await asyncio.open_connection("127.0.0.1", await server.start())
         watch = f"GET /api/v1/namespaces?watch=1 HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer {TOKEN}\r\n\r\n"
         writer.write(watch.encode() * 2)  # the second one begins as soon as the first one ends
@@ -80,7 +81,7 @@ class TestServer:
 
     async def test_stops_while_clients_reopen_watches(self) -> None:
         store = ObjectStore(None)
-        server = ApiServer(store=store, token=TOKEN, tls=None, logs=RecordedLogs())
+        server = ApiServer(store=store, token=TOKEN, tls=None, logs=RecordedLogs(), service_network=SERVICES)
         port = await server.start()
         watch = f"GET /api/v1/namespaces?watch=1 HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer {TOKEN}\r\n\r\n"
         watching = asyncio.Barrier(21)
@@ -293,7 +294,9 @@ class TestEvents:
         start = datetime(2026, 1, 1, tzinfo=UTC)
         now = [start]
         store = ObjectStore(None)
-        server = ApiServer(store=store, token=TOKEN, tls=None, logs=RecordedLogs(), clock=lambda: now[0])
+        server = ApiServer(
+            store=store, token=TOKEN, tls=None, logs=RecordedLogs(), service_network=SERVICES, clock=lambda: now[0]
+        )
         port = await server.start()
         async with aiohttp.ClientSession(headers={"Authorization": f"Bearer {TOKEN}"}) as session:
             api = RawApi(session, f"http://127.0.0.1:{port}", "default")

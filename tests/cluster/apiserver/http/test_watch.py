@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.cluster.addresses import SERVICES
 from tests.support.cluster.embedded_apiserver import TOKEN, RecordedLogs
 from trainwright.cluster.apiserver.access.access_control import AccessControl
 from trainwright.cluster.apiserver.http import watch as watch_module
@@ -128,7 +129,7 @@ async def test_every_watcher_gets_the_same_bytes() -> None:
 
 async def test_watch_is_released_if_its_client_disconnects_before_the_first_line() -> None:
     store, now = ObjectStore(None), datetime(2026, 1, 1, tzinfo=UTC)
-    routes = Routes(store, RecordedLogs(), lambda: now, AccessControl(store, TOKEN))
+    routes = Routes(store, RecordedLogs(), lambda: now, AccessControl(store, TOKEN), service_network=SERVICES)
     stream = routes.handle_get(ApiRequest(ResourceInfo(KIND), "watch", now))
     assert isinstance(stream, StreamingResponse)
     before = watches_of(store)

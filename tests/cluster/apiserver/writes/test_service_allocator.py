@@ -7,20 +7,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from trainwright.cluster.address_range import AddressRange
 from trainwright.cluster.apiserver.errors import StatusError
 from trainwright.cluster.apiserver.storage.store import ObjectStore, Removed, Stored, TryUpdate
 from trainwright.cluster.apiserver.writes.service_allocator import (
-    KUBERNETES_ADDRESS,
     NODE_PORTS,
-    SERVICE_NETWORK,
     RangeFullError,
     ServiceAllocator,
     choose_address,
     choose_node_port,
+    drop_foreign_addresses,
+    kubernetes_address,
 )
-from trainwright.cluster.pki import SERVER_NAMES
 from trainwright.objects import Object
 
+NETWORK = AddressRange(7).services
 STARTS = st.integers(0, 2**32)
 
 
@@ -28,12 +29,11 @@ STARTS = st.integers(0, 2**32)
 def test_an_address_is_free_and_in_the_dynamic_part_of_the_range(start: int, taken: int) -> None:
     addresses: set[str] = set()
     for _ in range(taken + 1):
-        chosen = choose_address(addresses, start)
+        chosen = choose_address(NETWORK, addresses, start)
         assert chosen not in addresses
         number = int(ipaddress.ip_address(chosen))
-        assert int(SERVICE_NETWORK[256]) <= number < int(SERVICE_NETWORK.broadcast_address)
+        assert int(NETWORK[256]) <= number < int(NETWORK.broadcast_address)
         addresses.add(chosen)
-    assert KUBERNETES_ADDRESS not in addresses
 
 
 @given(STARTS, st.sets(st.sampled_from(NODE_PORTS), max_size=100))
@@ -49,16 +49,12 @@ def test_a_full_range_is_an_error() -> None:
     assert choose_node_port(set(NODE_PORTS) - {30005}, 7) == 30005
 
 
-def test_the_certificate_of_the_server_has_the_address_of_its_service() -> None:
-    assert KUBERNETES_ADDRESS in SERVER_NAMES
-
-
 OPERATIONS = st.lists(
     st.tuples(
         st.sampled_from(["put", "delete"]),
         st.sampled_from("abc"),
         st.sampled_from(["ClusterIP", "NodePort", "ExternalName", "None"]),
-        st.sampled_from(["", "127.16.0.7", "127.16.0.8"]),
+        st.sampled_from(["", "127.7.0.7", "127.7.0.8"]),
         st.sampled_from([0, 30001, 30002]),
     ),
     max_size=25,
@@ -70,7 +66,7 @@ def test_no_two_services_ever_share_an_address_or_a_node_port(operations: list[t
     async def history() -> None:
         store = ObjectStore(None)
         # The same start for all: addresses collide as often as possible.
-        allocator = ServiceAllocator(store, randrange=lambda _size: 0)
+        allocator = ServiceAllocator(store, NETWORK, randrange=lambda _size: 0)
         for operation, name, kind, address, port in operations:
             change = _delete if operation == "delete" else _put(name, kind, address, port)
             write = allocator.allocating(change, ("default", name), dry_run=False)
@@ -111,7 +107,7 @@ def _delete(current: Stored | None) -> Removed:
 
 async def test_two_services_that_are_created_at_once_get_different_addresses() -> None:
     store = ObjectStore(None)
-    allocator = ServiceAllocator(store, randrange=lambda _size: 0)
+    allocator = ServiceAllocator(store, NETWORK, randrange=lambda _size: 0)
     first = allocator.allocating(_put("a", "ClusterIP", "", 0), ("default", "a"), dry_run=False)(None)
     second = allocator.allocating(_put("b", "ClusterIP", "", 0), ("default", "b"), dry_run=False)(None)
     assert isinstance(first, dict)
@@ -123,9 +119,43 @@ async def test_services_of_an_earlier_version_get_their_addresses_at_the_start()
     store = ObjectStore(None)
     old = {"metadata": {"name": "s", "namespace": "default"}, "spec": {"type": "ClusterIP", "ports": [{"port": 80}]}}
     await store.guaranteed_update("services", "default", "s", lambda _current: old)
-    await ServiceAllocator(store).complete_stored()
+    await ServiceAllocator(store, NETWORK).complete_stored()
     stored = store.get("services", "default", "s")
     assert stored is not None
     spec = stored.obj["spec"]
-    assert ipaddress.ip_address(spec["clusterIP"]) in SERVICE_NETWORK
+    assert ipaddress.ip_address(spec["clusterIP"]) in NETWORK
     assert (spec["clusterIPs"], spec["ipFamilies"]) == ([spec["clusterIP"]], ["IPv4"])
+
+
+ADDRESSES = st.sampled_from(["127.16.3.4", "127.8.0.1", "127.7.0.1", "127.7.9.9", "None", ""])
+
+
+STORED = st.dictionaries(st.sampled_from(["a", "b", "kubernetes"]), ADDRESSES)
+
+
+@given(STORED.filter(lambda services: list(services.values()).count("127.7.9.9") < 2))
+def test_services_with_addresses_of_another_range_get_new_ones(services: dict[str, str]) -> None:
+    async def start() -> None:
+        store = ObjectStore(None)
+        for name, address in services.items():
+            put = _put(name, "None" if address == "None" else "ClusterIP", address, 0)
+            await store.guaranteed_update("services", "default", name, put)
+        await drop_foreign_addresses(store, NETWORK)
+        await ServiceAllocator(store, NETWORK).complete_stored()
+
+        for stored in store.list("services"):
+            spec, before = stored.obj["spec"], services[stored.key[1]]
+            assert spec["clusterIPs"] == [spec["clusterIP"]]
+            if before in {"None", "127.7.9.9"}:
+                assert spec["clusterIP"] == before
+            elif before and stored.key[1] == "kubernetes":
+                assert spec["clusterIP"] == "127.7.0.1" == kubernetes_address(store, NETWORK)
+            else:
+                assert ipaddress.ip_address(spec["clusterIP"]) in NETWORK
+                assert spec["clusterIP"] != "127.7.0.1", "it is that of the Service kubernetes"
+
+    asyncio.run(start())
+
+
+def test_new_service_kubernetes_gets_the_first_address() -> None:
+    assert kubernetes_address(ObjectStore(None), NETWORK) == "127.7.0.1"

@@ -5,6 +5,7 @@ import ipaddress
 from hypothesis import given
 from hypothesis import strategies as st
 
+from trainwright.cluster.address_range import AddressRange
 from trainwright.cluster.node.network.hosts import (
     Peer,
     Service,
@@ -16,6 +17,7 @@ from trainwright.cluster.node.network.hosts import (
     unresolved_names,
 )
 
+NETWORK = AddressRange(7).pods
 MASTER = Peer(namespace="default", name="job-master-0", address="127.64.0.1", labels={"job": "a", "role": "master"})
 WORKER = Peer(namespace="default", name="job-worker-0", address="127.64.0.2", labels={"job": "a", "role": "worker"})
 OTHER = Peer(namespace="other", name="job-master-0", address="127.64.0.3", labels={"job": "a", "role": "master"})
@@ -81,14 +83,15 @@ def test_a_service_names_exactly_the_pods_that_have_all_its_labels(
 def test_addresses_are_unique_and_in_their_network(keys: list[str]) -> None:
     taken: list[str] = []
     for key in keys:
-        taken.append(allocate_address(key, taken))
+        taken.append(allocate_address(NETWORK, key, taken))
     assert len(set(taken)) == len(keys)
-    assert all(ipaddress.ip_address(address) in ipaddress.ip_network("127.64.0.0/10") for address in taken)
+    assert all(ipaddress.ip_address(address) in NETWORK for address in taken)
     assert not any(address.endswith((".0", ".255")) for address in taken)
 
 
 def test_a_replaced_pod_gets_the_address_of_its_predecessor() -> None:
-    assert allocate_address("default/job-master-0", []) == allocate_address("default/job-master-0", ["127.64.0.1"])
+    first = allocate_address(NETWORK, "default/job-master-0", [])
+    assert allocate_address(NETWORK, "default/job-master-0", ["127.7.64.1"]) == first
 
 
 def test_names_in_values_become_addresses() -> None:

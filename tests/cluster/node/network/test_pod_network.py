@@ -6,8 +6,11 @@ from pathlib import Path
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from trainwright.cluster.address_range import AddressRange
 from trainwright.cluster.node.network.pod_network import PodNetwork
 from trainwright.objects import Object
+
+NETWORK = AddressRange(7).pods
 
 
 def pod(name: str, *, uid: str = "", host_network: bool = False, **labels: str) -> Object:
@@ -20,7 +23,7 @@ def service(name: str, **selector: str) -> Object:
 
 
 def new_network(directory: Path) -> PodNetwork:
-    return PodNetwork(directory, machine_hosts=lambda: "10.0.0.5 nas\n")
+    return PodNetwork(directory, NETWORK, machine_hosts=lambda: "10.0.0.5 nas\n")
 
 
 def names_in(path: Path) -> dict[str, set[str]]:
@@ -54,7 +57,7 @@ def test_new_names_are_appended_and_old_ones_removed_in_place(tmp_path: Path) ->
 
 def test_files_with_old_names_are_rewritten_from_time_to_time(tmp_path: Path) -> None:
     times = iter(range(0, 10_000, 1))
-    network = PodNetwork(tmp_path, machine_hosts=str, clock=lambda: float(next(times)))
+    network = PodNetwork(tmp_path, NETWORK, machine_hosts=str, clock=lambda: float(next(times)))
     network.add_pod(pod("kept"))
     path = network.hosts_file(pod("kept"))
     for name in ("a", "b"):
@@ -73,7 +76,7 @@ def test_files_with_old_names_are_rewritten_from_time_to_time(tmp_path: Path) ->
 
 
 def test_a_name_that_gets_another_address_has_only_that(tmp_path: Path) -> None:
-    network = PodNetwork(tmp_path, machine_hosts=str, clock=lambda: 0.0)
+    network = PodNetwork(tmp_path, NETWORK, machine_hosts=str, clock=lambda: 0.0)
     network.add_pod(pod("kept"))
     path = network.hosts_file(pod("kept"))
     first = network.add_pod(pod("p", uid="1"))
@@ -167,7 +170,7 @@ class NetworkHistory(RuleBasedStateMachine):
         super().__init__()
         self.directory = tempfile.TemporaryDirectory()
         self.now = 0.0
-        self.network = PodNetwork(Path(self.directory.name), machine_hosts=str, clock=lambda: self.now)
+        self.network = PodNetwork(Path(self.directory.name), NETWORK, machine_hosts=str, clock=lambda: self.now)
         self.pods: dict[str, Object] = {}
         self.services: dict[str, Object] = {}
         self.add_pod("first", {})

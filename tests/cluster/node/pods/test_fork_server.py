@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.cluster.addresses import locked_addresses
 from tests.support.cluster.supervised_pods import container, end_supervisors, processes_with
 from tests.support.waiting import eventually
 from trainwright.cluster.node.pod_streams import NodeStreams
@@ -26,12 +27,13 @@ UID = "12345678-1234-1234-1234-123456789012"
 async def fork_server(
     node: Path, python: str = sys.executable, session_secret: bytes = b""
 ) -> AsyncIterator[ForkServer]:
-    server = ForkServer(python, node, session_secret)
-    try:
-        yield server
-    finally:
-        server.close()
-        end_supervisors(node)
+    with locked_addresses() as lock:
+        server = ForkServer(python, node, session_secret, lock.mark)
+        try:
+            yield server
+        finally:
+            server.close()
+            end_supervisors(node)
 
 
 def make_pod(node: Path, script: str, uid: str = UID) -> PodDirectory:

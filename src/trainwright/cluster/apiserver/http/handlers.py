@@ -5,6 +5,7 @@ import secrets
 import uuid
 from collections.abc import Callable
 from dataclasses import replace
+from ipaddress import IPv4Network
 from typing import Any
 
 from trainwright.cluster.apiserver import errors
@@ -88,6 +89,7 @@ class ResourceHandlers:
         access: AccessControl,
         webhooks: WebhookAdmission,
         *,
+        service_network: IPv4Network,
         admits_accounts: bool,
     ) -> None:
         """With `admits_accounts` a pod needs a service account that exists, and gets its token as a volume."""
@@ -95,7 +97,7 @@ class ResourceHandlers:
         self._store = store
         self._registry = registry
         self._access = access
-        self._writer = ObjectWriter(store, registry, webhooks)
+        self._writer = ObjectWriter(store, registry, webhooks, service_network)
         self._deleter = ObjectDeleter(store, registry, self._writer)
 
     async def complete_services(self) -> None:

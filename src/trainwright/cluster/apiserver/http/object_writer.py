@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from ipaddress import IPv4Network
 
 from trainwright.cluster.apiserver import errors
 from trainwright.cluster.apiserver.admission.webhook_admission import WebhookAdmission
@@ -34,11 +35,13 @@ class _ChangedMeanwhile(Exception):  # noqa: N818 - not an error
 
 
 class ObjectWriter:
-    def __init__(self, store: ObjectStore, registry: Registry, webhooks: WebhookAdmission) -> None:
+    def __init__(
+        self, store: ObjectStore, registry: Registry, webhooks: WebhookAdmission, service_network: IPv4Network
+    ) -> None:
         self._store = store
         self._registry = registry
         self._webhooks = webhooks
-        self._services = ServiceAllocator(store)
+        self._services = ServiceAllocator(store, service_network)
         self._quotas = QuotaLocks(store)
 
     async def complete_services(self) -> None:

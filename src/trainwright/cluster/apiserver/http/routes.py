@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from ipaddress import IPv4Network
 from typing import Any
 
 from multidict import MultiMapping
@@ -105,6 +106,7 @@ class Routes:
         streams: PodStreams | None = None,
         local_services: Mapping[tuple[str, str], LocalService] | None = None,
         *,
+        service_network: IPv4Network,
         admits_accounts: bool = False,
         usage: UsageReader | None = None,
     ) -> None:
@@ -121,7 +123,12 @@ class Routes:
         self._resource_metrics = ResourceMetrics(store, self._registry, usage) if usage is not None else None
         self._webhooks = WebhookAdmission(store, WebhookClient(store, local_services), self._versions_of)
         self._handlers = ResourceHandlers(
-            store, self._registry, access, self._webhooks, admits_accounts=admits_accounts
+            store,
+            self._registry,
+            access,
+            self._webhooks,
+            service_network=service_network,
+            admits_accounts=admits_accounts,
         )
         self._openapi = OpenApi(self._registry)
         self._watches: set[Watch] = set()

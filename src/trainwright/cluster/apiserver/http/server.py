@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from ipaddress import IPv4Network
 from pathlib import Path
 from typing import Any
 
@@ -71,12 +72,12 @@ class _Received:
 class ApiServer:
     """Serves the Kubernetes API from a store, on loopback. `/readyz` fails while there are `unhealthy_components`.
 
-    `token` is that of the cluster's administrator. `load_service_account_key` returns the key (PEM) of service account
-    tokens; `authority` is the CA certificate (PEM) that clients trust. Webhooks of `local_services`, by namespace and
-    name of a Service, are called in this process. With `admits_accounts` new pods need a service account that exists
-    and get its token as a volume; controllers must create accounts and the ConfigMap kube-root-ca.crt. With `usage`
-    metrics.k8s.io is served; with `load_authority`, the CA, certificates of clients are signed. `unix_socket` is
-    another way to the same API, with the same tokens.
+    `token` is that of the cluster's administrator. Services get addresses of `service_network`.
+    `load_service_account_key` returns the key (PEM) of service account tokens; `authority` is the CA certificate (PEM)
+    that clients trust. Webhooks of `local_services`, by namespace and name of a Service, are called in this process.
+    With `admits_accounts` new pods need a service account that exists and get its token as a volume; controllers must
+    create accounts and the ConfigMap kube-root-ca.crt. With `usage` metrics.k8s.io is served; with `load_authority`,
+    the CA, certificates of clients are signed. `unix_socket` is another way to the same API, with the same tokens.
     """
 
     def __init__(
@@ -86,6 +87,7 @@ class ApiServer:
         token: str,
         tls: ssl.SSLContext | None,
         logs: LogReader,
+        service_network: IPv4Network,
         streams: PodStreams | None = None,
         clock: Callable[[], datetime] = _utc_now,
         unhealthy_components: Callable[[], Iterable[str]] = tuple,
@@ -111,6 +113,7 @@ class ApiServer:
             unhealthy_components,
             streams,
             local_services,
+            service_network=service_network,
             admits_accounts=admits_accounts,
             usage=usage,
         )

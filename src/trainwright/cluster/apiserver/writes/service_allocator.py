@@ -20,27 +20,23 @@ from trainwright.objects.field_errors import FieldError, invalid
 from trainwright.objects.kinds.services import HEADLESS
 from trainwright.objects.resources import SERVICES
 
-SERVICE_NETWORK = ipaddress.ip_network("127.16.0.0/12")
-"""Next to the pods' 127.64.0.0/10. It is big, because several clusters of one machine choose from it at random."""
-
-KUBERNETES_ADDRESS = str(SERVICE_NETWORK[1])
-"""Of the Service `kubernetes`: the first address, as on every cluster."""
-
 NODE_PORTS = range(30000, 32768)
 
 _STATIC = 256
 """The first addresses of the range are handed out on request only, as by the real server."""
+
+_KUBERNETES: Key = ("default", "kubernetes")
 
 
 class RangeFullError(Exception):
     """Every address or port of the range is in use."""
 
 
-def choose_address(taken: Container[str], start: int) -> str:
+def choose_address(network: ipaddress.IPv4Network, taken: Container[str], start: int) -> str:
     """The first free address from number `start` on, round the range; raises RangeFullError."""
-    size = SERVICE_NETWORK.num_addresses - 1 - _STATIC  # without the broadcast address
+    size = network.num_addresses - 1 - _STATIC  # without the broadcast address
     for step in range(size):
-        address = str(SERVICE_NETWORK[_STATIC + (start + step) % size])
+        address = str(network[_STATIC + (start + step) % size])
         if address not in taken:
             return address
     raise RangeFullError
@@ -55,11 +51,42 @@ def choose_node_port(taken: Container[int], start: int) -> int:
     raise RangeFullError
 
 
+def kubernetes_address(store: ObjectStore, network: ipaddress.IPv4Network) -> str:
+    """That of the Service `kubernetes`. A new one gets the first address of the range, as on every cluster."""
+    stored = store.get(SERVICES.qualified_plural, *_KUBERNETES)
+    addresses = _addresses_of(stored.obj["spec"]) if stored is not None else ()
+    return addresses[0] if addresses else str(network[1])
+
+
+async def drop_foreign_addresses(store: ObjectStore, network: ipaddress.IPv4Network) -> None:
+    """Takes the addresses outside of the range from stored Services, before a server uses the store: the cluster had
+    another range. `ServiceAllocator.complete_stored` gives them new ones."""
+
+    def drop(current: Stored | None) -> Object:
+        service = copied(current.obj) if current is not None else {}
+        for field in ("clusterIP", "clusterIPs"):
+            del service["spec"][field]
+        if current is not None and current.key == _KUBERNETES:
+            service["spec"] |= {"clusterIP": str(network[1]), "clusterIPs": [str(network[1])]}
+        return service
+
+    for stored in store.list(SERVICES.qualified_plural):
+        if any(address_problem(address, network, {}, stored.key) for address in _addresses_of(stored.obj["spec"])):
+            await store.guaranteed_update(SERVICES.qualified_plural, *stored.key, drop)
+
+
 class ServiceAllocator:
     """`allocating` wraps a write. An address is in use from then on, before other requests can see the Service."""
 
-    def __init__(self, store: ObjectStore, *, randrange: Callable[[int], int] = random.randrange) -> None:
+    def __init__(
+        self,
+        store: ObjectStore,
+        network: ipaddress.IPv4Network,
+        *,
+        randrange: Callable[[int], int] = random.randrange,
+    ) -> None:
         self._store = store
+        self._network = network
         self._randrange = randrange
         self._addresses: dict[str, Key] = {}
         self._ports: dict[int, Key] = {}
@@ -81,9 +108,10 @@ class ServiceAllocator:
         return allocate
 
     async def complete_stored(self) -> None:
-        """Gives addresses to Services that an earlier version stored without."""
+        """Gives addresses to stored Services without: those of an earlier version, or of another range."""
         for stored in self._store.list(SERVICES.qualified_plural):
-            if needs_cluster_address(stored.obj["spec"]) and not stored.obj["spec"].get("ipFamilies"):
+            spec = stored.obj["spec"]
+            if needs_cluster_address(spec) and not (spec.get("ipFamilies") and spec.get("clusterIP")):
                 complete = self.allocating(_completed, stored.key, dry_run=False)
                 await self._store.guaranteed_update(SERVICES.qualified_plural, *stored.key, complete)
 
@@ -102,11 +130,11 @@ class ServiceAllocator:
         address = spec.get("clusterIP")
         if not address:
             try:
-                address = choose_address(self._addresses, self._randrange(SERVICE_NETWORK.num_addresses))
+                address = choose_address(self._network, self._addresses, self._randrange(self._network.num_addresses))
             except RangeFullError:
                 raise errors.internal("failed to allocate a serviceIP: range is full") from None
             spec |= {"clusterIP": address, "clusterIPs": [address]}
-        elif problem := address_problem(address, self._addresses, key):
+        elif problem := address_problem(address, self._network, self._addresses, key):
             detail = f"failed to allocate IP {address}: {problem}"
             raise _refused(service, invalid("spec.clusterIPs", spec.get("clusterIPs") or [address], detail))
 
@@ -172,16 +200,18 @@ def _node_ports_of(spec: Object) -> tuple[int, ...]:
     return tuple(dict.fromkeys([*node_ports(spec), *([health] if health else [])]))
 
 
-def address_problem(address: str, owners: dict[str, Key], key: Key) -> str | None:
+def address_problem(address: str, network: ipaddress.IPv4Network, owners: dict[str, Key], key: Key) -> str | None:
     """Why the Service `key` cannot have this address."""
     if owners.get(address) == key:
         return None
     ip = ipaddress.ip_address(address)
-    if ip not in SERVICE_NETWORK:
+    if ip not in network:
         return "the provided network does not match the current range"
-    if ip in (SERVICE_NETWORK.network_address, SERVICE_NETWORK.broadcast_address):
-        return f"the provided IP ({address}) is not in the valid range. The range of valid IPs is {SERVICE_NETWORK}"
-    return "provided IP is already allocated" if address in owners else None
+    if ip in (network.network_address, network.broadcast_address):
+        return f"the provided IP ({address}) is not in the valid range. The range of valid IPs is {network}"
+    if address in owners or (ip == network[1] and key != _KUBERNETES):
+        return "provided IP is already allocated"
+    return None
 
 
 def node_port_problem(port: int, owners: dict[int, Key], key: Key) -> str | None:

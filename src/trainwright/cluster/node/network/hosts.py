@@ -1,4 +1,4 @@
-"""Addresses and host names of pods: every pod has an address in 127.64.0.0/10, and /etc/hosts resolves its names.
+"""Addresses and host names of pods: every pod has an address of the cluster's, and /etc/hosts resolves its names.
 
 Pure; `pod_network` keeps the state and writes the files.
 """
@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from trainwright.objects import Object
 from trainwright.objects.label_index import LabelIndex
 
-_NETWORK = ipaddress.ip_network("127.64.0.0/10")
 _LOCALHOST_LINES = ("127.0.0.1 localhost", "::1 localhost ip6-localhost ip6-loopback")
 _NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9.]*[A-Za-z0-9])?")
 _ADDRESS_VARIABLE = re.compile(r"(^|_)(ADDRS?|ADDRESS(ES)?|HOSTS?|ENDPOINTS?)$")
@@ -55,14 +54,14 @@ def hostname(pod: Object) -> str:
     return str(pod["spec"].get("hostname") or pod["metadata"]["name"])[:63].rstrip("-.")
 
 
-def allocate_address(key: str, taken: Container[str]) -> str:
+def allocate_address(network: ipaddress.IPv4Network, key: str, taken: Container[str]) -> str:
     """An address for the pod `NAMESPACE/NAME`: a replaced pod gets the address of its predecessor if it is free."""
     start = int.from_bytes(hashlib.sha256(key.encode()).digest()[:8])
-    for step in range(_NETWORK.num_addresses):
-        candidate = _NETWORK[(start + step) % _NETWORK.num_addresses]
+    for step in range(network.num_addresses):
+        candidate = network[(start + step) % network.num_addresses]
         if candidate.packed[3] not in {0, 255} and str(candidate) not in taken:
             return str(candidate)
-    raise RuntimeError(f"all addresses of {_NETWORK} are taken")
+    raise RuntimeError(f"all addresses of {network} are taken")
 
 
 def pod_names(peer: Peer, namespace: str) -> list[str]:

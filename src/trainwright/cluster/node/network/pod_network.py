@@ -4,6 +4,7 @@ A new name is appended to the files at once, which costs the same however many p
 removed by rewriting the whole files, from time to time if there are many.
 """
 
+import ipaddress
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
@@ -70,12 +71,20 @@ class _Names:
 
 
 class PodNetwork:
-    """Pods and Services are added as they are observed; `write_hosts_files` then updates the files."""
+    """Pods and Services are added as they are observed; `write_hosts_files` then updates the files.
+
+    Pods get addresses of `network`."""
 
     def __init__(
-        self, directory: Path, *, machine_hosts: Callable[[], str], clock: Callable[[], float] = time.monotonic
+        self,
+        directory: Path,
+        network: ipaddress.IPv4Network,
+        *,
+        machine_hosts: Callable[[], str],
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._directory = directory
+        self._network = network
         self._machine_hosts = machine_hosts
         self._clock = clock
         self._addresses: dict[str, str] = {}
@@ -99,6 +108,13 @@ class PodNetwork:
         self._addresses[uid] = address
         self._in_use.add(address)
 
+    def owns(self, address: str) -> bool:
+        return ipaddress.ip_address(address) in self._network
+
+    def address_of(self, uid: str) -> str | None:
+        """That of a pod that was added or has a reservation."""
+        return self._addresses.get(uid)
+
     def add_pod(self, pod: Object) -> str:
         """Adds or updates a pod and returns its address, which stays the same until `remove_pod`. Pods on the machine's
         network share the node's."""
@@ -107,7 +123,8 @@ class PodNetwork:
         address = self._addresses.get(uid)
         if address is None:
             on_machine = pod["spec"].get("hostNetwork")
-            address = NODE_ADDRESS if on_machine else allocate_address(namespaced_name(pod), self._in_use)
+            key = namespaced_name(pod)
+            address = NODE_ADDRESS if on_machine else allocate_address(self._network, key, self._in_use)
             self.reserve(uid, address)
         peer = Peer(
             namespace=pod["metadata"]["namespace"],

@@ -4,6 +4,8 @@ from urllib.parse import urlsplit
 
 from trainwright.objects import Object
 
+API_SERVER_HOST = "KUBERNETES_SERVICE_HOST"
+
 
 def api_server_variables(url: str) -> dict[str, str]:
     """Of the Service `kubernetes`: clients in pods find the API server by KUBERNETES_SERVICE_HOST and _PORT."""
@@ -11,7 +13,7 @@ def api_server_variables(url: str) -> dict[str, str]:
     host, port = parts.hostname or "", parts.port or 443
     address = f"tcp://{f'[{host}]' if ':' in host else host}:{port}"
     return {
-        "KUBERNETES_SERVICE_HOST": host,
+        API_SERVER_HOST: host,
         "KUBERNETES_SERVICE_PORT": str(port),
         "KUBERNETES_SERVICE_PORT_HTTPS": str(port),
         "KUBERNETES_PORT": address,

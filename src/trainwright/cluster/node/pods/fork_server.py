@@ -12,7 +12,7 @@ from trainwright.cluster.node.pods.pod_directory import PodDirectory, Supervisor
 from trainwright.cluster.node.session_keys import session_key
 from trainwright.cluster.node.supervisor.files import receive
 from trainwright.cluster.node.supervisor.sandbox.detection import PROGRAM
-from trainwright.cluster.node.supervisor.supervise import FORK_SERVER
+from trainwright.cluster.node.supervisor.supervise import ADDRESS_MARK, FORK_SERVER
 from trainwright.cluster.process_identity import ProcessIdentity, identify
 
 _UID_LENGTH = 36
@@ -21,11 +21,13 @@ _MAX_ANSWER = 64
 
 class ForkServer:
     """`python` runs the supervisors of the pods below the node's directory; `session_secret` is that of the keys with
-    which sessions are opened in them. To be used in one event loop."""
+    which sessions are opened in them, `address_mark` a descriptor that all of them inherit. To be used in one event
+    loop."""
 
-    def __init__(self, python: str, node: Path, session_secret: bytes = b"") -> None:
+    def __init__(self, python: str, node: Path, session_secret: bytes, address_mark: int) -> None:
         self._python = python
         self._session_secret = session_secret
+        self._address_mark = address_mark
         self._longest_path = str(node / "pods" / ("-" * _UID_LENGTH))
         self._log = node / "fork-server.log"
         self._socket: socket.socket | None = None
@@ -48,6 +50,7 @@ class ForkServer:
                         (os.POSIX_SPAWN_DUP2, theirs.fileno(), 0),
                         (os.POSIX_SPAWN_OPEN, 1, str(self._log), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600),
                         (os.POSIX_SPAWN_DUP2, 1, 2),
+                        (os.POSIX_SPAWN_DUP2, self._address_mark, ADDRESS_MARK),
                     ],
                     setsid=True,
                     setsigmask=[],

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from ipaddress import IPv4Network
 from pathlib import Path
 
 from trainwright.cluster.node.devices.driver_files import DriverFiles
@@ -15,6 +16,10 @@ from trainwright.cluster.node.volumes.nfs import NfsSupport
 class NodeConfig:
     node_name: str
     directory: Path
+    pod_network: IPv4Network
+    """The addresses of pods."""
+    address_mark: int
+    """The descriptor by which supervisors keep these addresses from other clusters."""
     sandbox: Sandbox
     python: str
     supervisor_python: str

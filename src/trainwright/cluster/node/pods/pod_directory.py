@@ -185,6 +185,14 @@ def pod_directories(node: Path) -> dict[str, PodDirectory]:
     return _directories_in(node / "pods")
 
 
+def has_running_pods(node: Path) -> bool:
+    for directory in pod_directories(node).values():
+        if (supervisor := directory.find_supervisor()) is not None:
+            supervisor.close()
+            return True
+    return False
+
+
 def removed_pod_directories(node: Path) -> dict[str, PodDirectory]:
     """Of the pods whose objects have been deleted while their owner exists, by uid of the pod."""
     return _directories_in(removed_directory(node))

@@ -11,6 +11,7 @@ from trainwright.cluster.node.devices.allocation import GPU_RESOURCE, GpuAllocat
 from trainwright.cluster.node.disk import how_to_free
 from trainwright.cluster.node.network.hosts import unresolved_names
 from trainwright.cluster.node.network.pod_network import PodNetwork
+from trainwright.cluster.node.network.service_variables import API_SERVER_HOST
 from trainwright.cluster.node.pods.config.container_image import ContainerImage
 from trainwright.cluster.node.pods.config.pod_context import PodContext, PodWarning
 from trainwright.cluster.node.pods.config.runtime_config import (
@@ -78,6 +79,14 @@ class PodStarter:
     def forget(self, uid: str) -> None:
         self._first_seen.pop(uid, None)
         self.waiting_for_names.discard(uid)
+
+    def has_other_addresses(self, pod: Object, directory: PodDirectory) -> bool:
+        """True if the pod was set up when the cluster had another range of addresses: its own or those of Services are
+        no longer valid."""
+        config = directory.runtime_config or {}
+        variables = self._network.service_variables(pod)
+        hosts = {one["env"].get(API_SERVER_HOST) for one in config["containers"]}
+        return config["address"] != self._network.add_pod(pod) or not hosts <= {None, variables.get(API_SERVER_HOST)}
 
     async def start(self, pod: Object, directory: PodDirectory) -> tuple[WaitingReason, ...]:
         """Starts the supervisor of a pod; returns why the pod has to wait if it cannot be started yet."""

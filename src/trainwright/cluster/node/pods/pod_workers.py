@@ -23,6 +23,7 @@ from trainwright.cluster.node.pods.config.runtime_config import (
 )
 from trainwright.cluster.node.pods.config.security_context import file_owner
 from trainwright.cluster.node.pods.event_relay import EventRelay
+from trainwright.cluster.node.pods.fork_server import ForkServer
 from trainwright.cluster.node.pods.images.pod_images import PodImages
 from trainwright.cluster.node.pods.local_storage import EVICTED, GRACE_SECONDS, exceeded_limit, limited_volumes
 from trainwright.cluster.node.pods.namespaces import Namespaces
@@ -68,7 +69,8 @@ class PodWorkers:
         self._clock = clock
         self.queue = WorkQueue[str](longest_delay=10.0)
         self._supervisors = Supervisors(
-            node.supervisor_python, node.directory, node.session_secret, on_exit=self._on_supervisor_exit
+            ForkServer(node.supervisor_python, node.directory, node.session_secret, node.address_mark),
+            on_exit=self._on_supervisor_exit,
         )
         self._gpus = GpuAllocations(node.machine.gpus)
         self._disk_pressure = False
@@ -114,7 +116,8 @@ class PodWorkers:
         )
 
     def restore(self) -> None:
-        """Enqueues the pods of an earlier agent and reserves their addresses, before the first list.
+        """Enqueues the pods of an earlier agent and reserves their addresses, before the first list. An address of
+        another range, which the cluster had before, stays with its pod while that runs.
 
         Workers start after the list, so a pod that is not in the store then has been deleted.
         """
@@ -122,7 +125,8 @@ class PodWorkers:
         for uid, directory in pod_directories(self._node.directory).items():
             self.queue.add(uid)
             if (config := directory.runtime_config) is not None:
-                self._network.reserve(uid, str(config["address"]))
+                if self._network.owns(config["address"]) or self._supervisors.find(uid, directory):
+                    self._network.reserve(uid, config["address"])
                 if not directory.is_finished:
                     self._gpus.restore(uid, [*config["initContainers"], *config["containers"]])
 
@@ -215,11 +219,12 @@ class PodWorkers:
         elif self._is_past_deadline(pod):
             self._exceed_deadline(pod, directory)
         elif directory.had_supervisor or _has_run(pod):
-            await self._recover(pod, directory, deleting=deleting)
+            waiting = await self._recover(pod, directory, deleting=deleting)
         elif not deleting:
             waiting = await self._start_pod(pod, directory)
             if not waiting:
                 return RequeueAfter(_FIRST_STATE_SECONDS)
+        if waiting:
             outcome = RequeueAfter(_RETRY_SECONDS)
         await self._write_status(pod, directory, waiting, deleting=deleting)
         return outcome
@@ -263,8 +268,9 @@ class PodWorkers:
         delay = 0.0 if directory.is_finished else _RETRY_SECONDS - (time.monotonic() - supervisor.since)
         self.queue.add_after(uid, delay)
 
-    async def _recover(self, pod: Object, directory: PodDirectory, *, deleting: bool) -> None:
-        """The supervisor ended with the cluster or unexpectedly: it was killed, or the machine was rebooted."""
+    async def _recover(self, pod: Object, directory: PodDirectory, *, deleting: bool) -> tuple[WaitingReason, ...]:
+        """The supervisor ended with the cluster or unexpectedly: it was killed, or the machine was rebooted. Returns
+        why a pod that has to be started again waits."""
         policy = container_status.NEVER if deleting else pod["spec"].get("restartPolicy") or container_status.ALWAYS
         was_set_up = directory.runtime_config is not None
         state = directory.state or empty_state(pod)
@@ -277,8 +283,12 @@ class PodWorkers:
         )
         directory.write_state(state)
         directory.forget_shutdown()
-        if not state["finished"]:
-            await self._supervisors.start(pod["metadata"]["uid"], directory)
+        if state["finished"]:
+            return ()
+        if self._starter.has_other_addresses(pod, directory):
+            return await self._starter.start(pod, directory)
+        await self._supervisors.start(pod["metadata"]["uid"], directory)
+        return ()
 
     def _stop_pod(self, pod: Object, directory: PodDirectory, supervisor: SupervisorProcess) -> None:
         grace = pod["metadata"].get("deletionGracePeriodSeconds")

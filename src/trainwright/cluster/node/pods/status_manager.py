@@ -60,9 +60,9 @@ class StatusManager:
         if state is None and is_finished(pod):
             return pod
         before = pod.get("status") or {}
-        address = before.get("podIP") or self._network.add_pod(pod)
         metadata = pod["metadata"]
         uid, name, namespace = metadata["uid"], metadata["name"], metadata["namespace"]
+        address = self._network.address_of(uid) or before.get("podIP") or self._network.add_pod(pod)
         image_ids = self._images.ids(uid, directory) if state is not None else {}
         status = pod_status(
             pod,

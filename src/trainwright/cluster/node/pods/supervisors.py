@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 from collections.abc import Callable
-from pathlib import Path
 
 from trainwright.cluster.node.pods.fork_server import ForkServer
 from trainwright.cluster.node.pods.pod_directory import PodDirectory, SupervisorProcess
@@ -12,10 +11,8 @@ from trainwright.cluster.node.pods.pod_directory import PodDirectory, Supervisor
 class Supervisors:
     """By the uid of their pods. `on_exit` is called in the event loop when one has ended."""
 
-    def __init__(
-        self, python: str, node: Path, session_secret: bytes, *, on_exit: Callable[[str, SupervisorProcess], None]
-    ) -> None:
-        self._fork_server = ForkServer(python, node, session_secret)
+    def __init__(self, fork_server: ForkServer, *, on_exit: Callable[[str, SupervisorProcess], None]) -> None:
+        self._fork_server = fork_server
         self._on_exit = on_exit
         self._running: dict[str, SupervisorProcess] = {}
 

@@ -34,9 +34,13 @@ _MAX_REQUEST = 8192
 _MAX_PID = 16
 
 
-def serve() -> None:
-    """Until the agent closes the socket."""
-    os.closerange(3, os.sysconf("SC_OPEN_MAX"))  # what the shell of `trainwright up` left open would be open in pods
+def serve(address_mark: int) -> None:
+    """Until the agent closes the socket. Of the other descriptors supervisors inherit `address_mark` alone."""
+    try:
+        os.set_inheritable(address_mark, False)  # by programs of containers
+    except OSError:
+        pass  # an agent of an earlier version gives none
+    os.closerange(address_mark + 1, os.sysconf("SC_OPEN_MAX"))  # what the shell of `trainwright up` left open
     agent = socket.socket(fileno=0)
     become_subreaper()
     signal.signal(signal.SIGCHLD, lambda *_: _reap())

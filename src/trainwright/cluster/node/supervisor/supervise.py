@@ -8,6 +8,8 @@ import sys
 
 FORK_SERVER = "--fork-server="
 """Before the path of a pod's directory, as long as the longest one."""
+ADDRESS_MARK = 3
+"""The descriptor that all supervisors keep open: it shows that the addresses of their cluster are in use."""
 
 if __name__ == "__main__":
     sys.path.append(os.path.abspath(os.path.join(os.path.dirname(__file__), "../../../..")))
@@ -22,7 +24,7 @@ if __name__ == "__main__":
     if sys.argv[1].startswith(FORK_SERVER):
         from trainwright.cluster.node.supervisor.fork_server import serve
 
-        serve()
+        serve(ADDRESS_MARK)
     else:
         from trainwright.cluster.node.supervisor.pod_process import main
 

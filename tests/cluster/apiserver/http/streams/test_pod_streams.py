@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from tests.support.cluster.addresses import SERVICES
 from tests.support.cluster.embedded_apiserver import TOKEN, RecordedLogs
 from tests.support.objects.manifests import pod
 from tests.support.waiting import eventually
@@ -82,7 +83,9 @@ class Streams:
 @asynccontextmanager
 async def serving(streams: Streams) -> AsyncIterator[tuple[ApiServer, Client]]:
     store = ObjectStore(None)
-    server = ApiServer(store=store, token=TOKEN, tls=None, logs=RecordedLogs(), streams=streams)
+    server = ApiServer(
+        store=store, token=TOKEN, tls=None, logs=RecordedLogs(), service_network=SERVICES, streams=streams
+    )
     port = await server.start()
     try:
         async with Client(ClusterConfig(server=f"http://127.0.0.1:{port}", token=TOKEN)) as client:
