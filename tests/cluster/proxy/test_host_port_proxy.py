@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.proxy.test_service_proxy import POD, answer, create_node, free_port, start_server
+from tests.cluster.proxy.test_service_proxy import answer, create_node, free_port, start_server
+from tests.support.cluster.addresses import OWN_ADDRESS as POD
 from tests.support.cluster.embedded_cluster import embedded_cluster
 from tests.support.waiting import eventually
 from trainwright.kube.client.async_client import Client

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from trainwright.cluster.address_range import second_address
 from trainwright.cluster.node.pods.pod_directory import pod_directories
 from trainwright.cluster.node.supervisor.files import read_json
 from trainwright.cluster.node.supervisor.sandbox.detection import PROGRAM, Sandbox, detect_sandbox
@@ -149,17 +150,18 @@ def supervised(
         (directory / name).write_text(json.dumps(content))
     for path in (node, directory.parent, directory, *directory.iterdir()):
         user.own(path)
+    address = fields.pop("address", "127.64.0.1")
     pod = {
         "uid": "uid",
         "namespace": "default",
         "name": "pod",
-        "address": "127.64.0.1",
+        "address": address,
+        "secondAddress": second_address(address),
         "sandbox": sandbox.level,
         "ownUsers": sandbox.user_namespace,
         "hostname": "pod",
         "grace": 10,
         "restartPolicy": "Never",
-        "listenPorts": [],
         "backoff": {"initial": 0.05, "limit": 0.1, "reset": 600.0},
         "memoryVolumes": [],
         "hidden": [],

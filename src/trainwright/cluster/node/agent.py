@@ -113,7 +113,12 @@ class NodeAgent:
     async def run(self) -> None:
         """Runs until it is cancelled or stopped."""
         self._running = asyncio.current_task()
-        network = PodNetwork(self._config.directory, self._config.pod_network, machine_hosts=_machine_hosts)
+        network = PodNetwork(
+            self._config.directory,
+            self._config.pod_network,
+            machine_hosts=_machine_hosts,
+            keeps_addresses=self._config.sandbox.level == PLAIN,
+        )
         # Events have the kubelet's name, by which users filter them. Those of a pod's start are written after it.
         recorder = EventRecorder(self._client, "kubelet", self._config.node_name, delay=0.25)
         retention = Retention(self._client, self._config.directory)

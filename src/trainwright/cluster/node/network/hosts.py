@@ -6,7 +6,7 @@ Pure; `pod_network` keeps the state and writes the files.
 import hashlib
 import ipaddress
 import re
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from trainwright.objects import Object
@@ -54,13 +54,19 @@ def hostname(pod: Object) -> str:
     return str(pod["spec"].get("hostname") or pod["metadata"]["name"])[:63].rstrip("-.")
 
 
-def allocate_address(network: ipaddress.IPv4Network, key: str, taken: Container[str]) -> str:
-    """An address for the pod `NAMESPACE/NAME`: a replaced pod gets the address of its predecessor if it is free."""
+def allocate_address(
+    network: ipaddress.IPv4Network, key: str, taken: Container[str], resting: Collection[str] = ()
+) -> str:
+    """An address for the pod `NAMESPACE/NAME`: a replaced pod gets the address of its predecessor if it is free. An
+    address that rests is used only if no other is free."""
     start = int.from_bytes(hashlib.sha256(key.encode()).digest()[:8])
     for step in range(network.num_addresses):
         candidate = network[(start + step) % network.num_addresses]
-        if candidate.packed[3] not in {0, 255} and str(candidate) not in taken:
-            return str(candidate)
+        address = str(candidate)
+        if candidate.packed[3] not in {0, 255} and address not in taken and address not in resting:
+            return address
+    if resting:
+        return allocate_address(network, key, taken)
     raise RuntimeError(f"all addresses of {network} are taken")
 
 

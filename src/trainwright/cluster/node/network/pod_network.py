@@ -31,6 +31,8 @@ from trainwright.objects.metadata import namespaced_name
 
 _KEPT_NAMES = 64
 """Of pods that have ended: every pod of a namespace has their names in its hosts file."""
+_REST_SECONDS = 60.0
+"""How long the kernel keeps the ports of closed connections: a program of the next pod might find its port in use."""
 _REWRITE_SHARE = 0.05
 """Of the time that may be spent on rewriting files."""
 
@@ -73,7 +75,9 @@ class _Names:
 class PodNetwork:
     """Pods and Services are added as they are observed; `write_hosts_files` then updates the files.
 
-    Pods get addresses of `network`."""
+    Pods get addresses of `network`. `keeps_addresses`: one that replaces another of the same name gets its address,
+    which peers know instead of its name.
+    """
 
     def __init__(
         self,
@@ -81,6 +85,7 @@ class PodNetwork:
         network: ipaddress.IPv4Network,
         *,
         machine_hosts: Callable[[], str],
+        keeps_addresses: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._directory = directory
@@ -89,6 +94,9 @@ class PodNetwork:
         self._clock = clock
         self._addresses: dict[str, str] = {}
         self._in_use: set[str] = set()
+        self._rest_seconds = 0.0 if keeps_addresses else _REST_SECONDS
+        self._resting: dict[str, float] = {}
+        """Addresses of ended pods, in that order, with the time at which they may be used again."""
         self._peers: dict[str, Peer] = {}
         self._services: dict[str, Service] = {}
         self._labels = LabelIndex()
@@ -123,8 +131,7 @@ class PodNetwork:
         address = self._addresses.get(uid)
         if address is None:
             on_machine = pod["spec"].get("hostNetwork")
-            key = namespaced_name(pod)
-            address = NODE_ADDRESS if on_machine else allocate_address(self._network, key, self._in_use)
+            address = NODE_ADDRESS if on_machine else self._allocate(namespaced_name(pod))
             self.reserve(uid, address)
         peer = Peer(
             namespace=pod["metadata"]["namespace"],
@@ -151,6 +158,12 @@ class PodNetwork:
                 self._append(namespace, address, names)
         return address
 
+    def _allocate(self, key: str) -> str:
+        now = self._clock()
+        while self._resting and (oldest := next(iter(self._resting.items())))[1] <= now:
+            del self._resting[oldest[0]]
+        return allocate_address(self._network, key, self._in_use, self._resting)
+
     def finish_pod(self, uid: str) -> None:
         """The pod has ended. Its name stays for a while: a worker that starts late waits for the name of its master,
         and must not wait for ever if that has ended already."""
@@ -163,6 +176,8 @@ class PodNetwork:
         self._finished.pop(uid, None)
         if address := self._addresses.pop(uid, None):
             self._in_use.discard(address)
+            self._resting.pop(address, None)
+            self._resting[address] = self._clock() + self._rest_seconds
         if peer := self._peers.pop(uid, None):
             self._labels.discard(uid)
             self._forget(peer.address)

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from trainwright.cluster.address_range import second_address
 from trainwright.cluster.node.network.hosts import hostname
 from trainwright.cluster.node.pods.config.container_config import ContainerConfigBuilder
 from trainwright.cluster.node.pods.config.container_image import ContainerError, has_command
@@ -181,6 +182,7 @@ def _pod_fields(pod: Object, context: PodContext, volumes: Mapping[str, Volume])
         "owner": _controller(pod),
         "address": context.address,
         "ownPorts": context.own_ports and not spec.get("hostNetwork"),
+        "secondAddress": second_address(context.address),
         "sandbox": context.level,
         "ownUsers": context.user_namespace,
         "asRoot": context.user_namespace and any(image.has_own_files for image in context.images.values()),

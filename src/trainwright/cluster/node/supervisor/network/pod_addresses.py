@@ -61,10 +61,8 @@ class PodAddresses:
     """The first is the pod's own. The second is that of its IPv6-only sockets: a program may have both 0.0.0.0 and ::
     at one port, or both 127.0.0.1 and ::1."""
 
-    def __init__(self, address: str) -> None:
-        first = bytes(int(number) for number in address.split("."))
-        self.first = first
-        self.second = bytes((*first[:2], first[2] ^ 128, first[3]))
+    def __init__(self, first: str, second: str) -> None:
+        self.first, self.second = (bytes(map(int, address.split("."))) for address in (first, second))
 
     def of_bind(self, wanted: SocketAddress, *, ipv6_only: bool) -> bytes | None:
         """Where a socket is bound instead; None if it is bound where the program says.

@@ -51,11 +51,12 @@ class PodSockets:
         if not self._pod.get("ownPorts"):
             return
         from trainwright.cluster.node.supervisor.network.listening_ports import ListeningPorts
+        from trainwright.cluster.node.supervisor.network.pod_addresses import PodAddresses
         from trainwright.cluster.node.supervisor.network.socket_broker import SocketBroker
 
         self._listening = listening = ListeningPorts(self._find_listening)
         self._broker = SocketBroker(
-            self._pod["address"],
+            PodAddresses(self._pod["address"], self._pod["secondAddress"]),
             proc=proc,
             watch=self._watch,
             unwatch=self._unwatch,

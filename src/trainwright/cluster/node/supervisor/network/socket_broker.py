@@ -55,7 +55,7 @@ class SocketBroker:
 
     def __init__(
         self,
-        address: str,
+        addresses: PodAddresses,
         *,
         proc: str | None,
         watch: Callable[[int, Callable[[], None]], None],
@@ -63,7 +63,7 @@ class SocketBroker:
         on_bound: Callable[[int], None] = lambda _: None,
         on_taken: Callable[[int], None] = lambda _: None,
     ) -> None:
-        self.addresses = PodAddresses(address)
+        self._addresses = addresses
         self._proc = proc
         self._watch = watch
         self._unwatch = unwatch
@@ -135,7 +135,7 @@ class SocketBroker:
 
     def _bind(self, own: socket.socket, wanted: SocketAddress, thread: int) -> int | None:
         ipv6_only = own.family == AF_INET6 and bool(own.getsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY))
-        target = self.addresses.of_bind(wanted, ipv6_only=ipv6_only)
+        target = self._addresses.of_bind(wanted, ipv6_only=ipv6_only)
         if target is None or (wanted.is_ipv4 and ipv6_only):  # the kernel refuses the latter
             return None
         if not self._may_bind(wanted.port, thread):
@@ -184,7 +184,7 @@ class SocketBroker:
     def _listener(self, own: socket.socket, wanted: SocketAddress) -> bytes | None:
         """The address of the pod's own listener for this socket, if there is one. It may be the socket itself."""
         bound = own.getsockname()
-        for host in self.addresses.of_connect(wanted):
+        for host in self._addresses.of_connect(wanted):
             is_itself = wanted.port == bound[1] and bound[0].endswith(socket.inet_ntoa(host))
             if is_itself or is_taken(host, wanted.port, own.type):
                 return pod_addresses.render(own.family, host, wanted.port)

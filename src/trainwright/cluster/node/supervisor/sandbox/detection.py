@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from trainwright.cluster.linux.seccomp import architectures, filter_system_calls
 from trainwright.cluster.linux.trees import remove_tree
+from trainwright.cluster.node.supervisor.network.pod_addresses import PodAddresses
 from trainwright.cluster.node.supervisor.network.socket_broker import SocketBroker
 from trainwright.cluster.node.supervisor.sandbox import sandbox
 
@@ -139,7 +140,12 @@ def try_own_ports(proc: str | None = "/proc") -> None:
     if not architectures():
         raise OSError(errno.ENOSYS, f"unknown processor {os.uname().machine}")
     handlers: dict[int, Callable[[], None]] = {}
-    broker = SocketBroker(_TRIAL_ADDRESS, proc=proc, watch=handlers.__setitem__, unwatch=handlers.__delitem__)
+    broker = SocketBroker(
+        PodAddresses(_TRIAL_ADDRESS, _TRIAL_ADDRESS),
+        proc=proc,
+        watch=handlers.__setitem__,
+        unwatch=handlers.__delitem__,
+    )
     with socket.socket() as own:
         own.bind(("127.0.0.1", 0))
         port = own.getsockname()[1]
