@@ -26,7 +26,7 @@ from trainwright.api.kinds import KINDS, PYTORCH, Kind, Role
 from trainwright.api.types import MAX_REPLICAS, AdditionalStatus, EarlierRunPolicy
 from trainwright.cluster.apiserver.schema.builtin import definition
 from trainwright.cluster.apiserver.schema.decoding import ObjectSchema
-from trainwright.engine import EMBEDDED, Observed, Plan, Settings, plan
+from trainwright.engine import Observed, Plan, Settings, plan
 from trainwright.objects import Object
 from trainwright.objects.kinds.pods import read_pod
 from trainwright.objects.times import format_time
@@ -300,17 +300,6 @@ def environment_block(kind: Kind, variant: str = "") -> str:
     return table("variable|value|pods|meaning", rows)
 
 
-def ports_block(kind: Kind) -> str:
-    def assigned(taken: Iterable[int]) -> dict[str, int]:
-        status = planned(example_of(kind), EMBEDDED, Observed(taken_ports=frozenset(taken))).status or {}
-        ports: dict[str, int] = status["ports"]
-        return ports
-
-    alone, beside = assigned(()), assigned((kind.port,))
-    rows = ([code(key), str(port), str(beside[key])] for key, port in alone.items())
-    return table(f"key of `status.ports`|port|if {kind.port} is taken", rows)
-
-
 def limit_block(kind: Kind) -> str:
     """The largest number of workers that admission accepts for the example."""
 
@@ -426,7 +415,6 @@ def blocks_of(page: Path) -> dict[str, Callable[[], str]]:
         "environment": partial(environment_block, kind),
         **{f"environment {variant}": partial(environment_block, kind, variant) for variant in VARIANTS},
         "limit": partial(limit_block, kind),
-        "ports": partial(ports_block, kind),
         "states": partial(states_block, kind),
         "errors": partial(errors_block, kind, CASES.get(kind.name, [])),
         "warnings": partial(warnings_block, kind, WARNINGS.get(kind.name, [])),

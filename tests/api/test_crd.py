@@ -114,7 +114,7 @@ def test_pod_spec_preserves_unknown_fields_but_containers_need_a_name() -> None:
 
 def test_additional_status_fields_are_declared() -> None:
     fields = schema("status")["properties"]
-    assert {"ports", "restarts", "replacedPods", "completedIndexes"} <= fields.keys()
+    assert {"restarts", "replacedPods", "completedIndexes"} <= fields.keys()
     assert fields["restarts"]["additionalProperties"] == {"type": "integer", "format": "int32"}
     assert (fields["startTime"]["type"], fields["startTime"]["format"]) == ("string", "date-time")
 

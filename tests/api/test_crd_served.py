@@ -87,7 +87,6 @@ def test_additional_status_fields_are_stored_and_workers_can_be_scaled_as_upstre
     server.create(kind.resource, manifest(builder, real_namespace))
     status = {
         "replicaStatuses": {"Worker": {"active": 2, "selector": "a=b"}},
-        "ports": {f"{first.lower()}-0": 23456},
         "restarts": {"Worker": 1},
         "replacedPods": ["u"],
         "completedIndexes": {"Worker": "0"},

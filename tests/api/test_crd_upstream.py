@@ -17,8 +17,6 @@ ONLY_OURS = {
     "spec.ttlSecondsAfterFinished": "the first operators' spelling",
     "spec.activeDeadlineSeconds": "the first operators' spelling",
     "spec.backoffLimit": "the first operators' spelling",
-    "status.ports": "the operator keeps its state in the API",
-    "status.ports{}": "the operator keeps its state in the API",
     "status.restarts": "the operator keeps its state in the API",
     "status.restarts{}": "the operator keeps its state in the API",
     "status.replacedPods": "the operator keeps its state in the API",

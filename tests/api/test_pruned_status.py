@@ -35,7 +35,7 @@ def pruned(status: Object) -> Object:
 
 
 def test_additional_fields_are_those_that_upstream_does_not_declare() -> None:
-    assert ADDITIONAL_FIELDS == ("ports", "restarts", "replacedPods", "completedIndexes")
+    assert ADDITIONAL_FIELDS == ("restarts", "replacedPods", "completedIndexes")
 
 
 @given(statuses, st.text(max_size=40))
@@ -141,7 +141,6 @@ def test_fields_of_a_hundred_thousand_replicas_fit() -> None:
     status = {
         "completedIndexes": {"Worker": ",".join(map(str, done))},
         "restarts": {"Worker": 2**31 - 1, "Master": 2**31 - 1},
-        "ports": {"Master": 23456},
     }
     text = annotation_value(status, JOB_UID)
     assert text is not None
@@ -170,6 +169,6 @@ def test_longest_field_is_left_out_if_the_annotation_is_too_long() -> None:
 
 
 def test_pruned_fields_are_those_that_were_written_and_not_stored() -> None:
-    written = {"restarts": {"Worker": 1}, "ports": {}, "replacedPods": ["u"], "startTime": "x"}
+    written = {"restarts": {"Worker": 1}, "completedIndexes": {}, "replacedPods": ["u"], "startTime": "x"}
     assert pruned_fields(written, {"startTime": "x"}) == ("restarts", "replacedPods")
     assert pruned_fields(written, written) == ()

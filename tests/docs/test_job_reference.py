@@ -65,8 +65,7 @@ def test_the_pages_are_generated_from_the_code() -> None:
 @every_kind
 def test_the_page_of_a_kind_has_every_block(kind: Kind) -> None:
     found = BLOCK.findall(page_of(kind).read_text())
-    listening = {"ports"} if any(role.has_port for role in kind.roles) else set()
-    assert {"roles", "fields", "environment", "states", "errors", *listening} <= set(found)
+    assert {"roles", "fields", "environment", "states", "errors"} <= set(found)
     assert len(found) == len(set(found))
 
 

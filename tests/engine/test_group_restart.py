@@ -1,7 +1,5 @@
 """Group restart: one rank fails, all ranks start again. It counts once, and old and new pods never run together."""
 
-from dataclasses import replace
-
 import pytest
 
 from tests.support.engine.planning import (
@@ -16,7 +14,7 @@ from tests.support.engine.planning import (
     states,
 )
 from tests.support.objects.jobs import JobBuilder, PodBuilder, at
-from trainwright.engine import EMBEDDED, Plan, Settings, Transition
+from trainwright.engine import Plan, Settings, Transition
 from trainwright.objects import Object
 
 SCOPE = "trainwright.dev/restart-scope"
@@ -254,13 +252,3 @@ def test_completed_indexes_stay_in_the_status_when_all_pods_are_gone() -> None:
 def test_without_group_restart_a_disrupted_peer_excuses_no_failure() -> None:
     made = decide(job(scope="pod"), running(), running("Worker", 0).terminating(), PodBuilder("Worker", 1).failed(1))
     assert restarts(made) == {"Worker": 1}
-
-
-def test_pods_that_are_deleted_for_their_ports_are_no_disruption() -> None:
-    settings = replace(EMBEDDED, group_restart=True)
-    moved = job().status({**STARTED, "ports": {"Master": 20001}})
-    old = running().terminating().annotation("trainwright.dev/ports", "Master=23456")
-    new = running("Worker", 0).annotation("trainwright.dev/ports", "Master=20001")
-    made = decide(moved, old, new, settings=settings)
-    assert made.transitions == ()
-    assert created(made) == ["digits-worker-1"]

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from tests.support.engine.planning import manifests
-from tests.support.engine.world import NODES, World, ports_of
+from tests.support.engine.world import NODES, World
 from tests.support.objects.jobs import JobBuilder
 from trainwright.api.job import Job
 from trainwright.api.kinds import KINDS, PYTORCH, Kind
@@ -253,12 +253,6 @@ class EngineMachine(RuleBasedStateMachine):
             workers = {**spec[field]["Worker"], "replicas": count}
             self.world.edit_job(name, {**spec, field: {**spec[field], "Worker": workers}})
 
-    @rule(name=st.sampled_from(JOBS))
-    def program_takes_port(self, name: str) -> None:
-        """A program outside the cluster listens on the assigned ports of the job."""
-        if name in self.world.jobs:
-            self.world.foreign_ports |= ports_of(self.world.jobs[name])
-
     @rule(seconds=st.integers(-100, 200))
     def clock_jumps(self, seconds: int) -> None:
         self.latest = max(self.latest, self.world.now)
@@ -303,11 +297,6 @@ class EngineMachine(RuleBasedStateMachine):
         ranks = [_rank(pod) for pod in self._stored("pods").values()]
         assert len(ranks) == len(set(ranks))
 
-    @invariant()
-    def jobs_never_share_a_port(self) -> None:
-        held = [ports_of(job) for job in self._stored("jobs").values()]
-        assert sum(map(len, held)) == len(frozenset().union(*held))
-
     def teardown(self) -> None:
         """Whatever happened: if all pods succeed from now on, every job that is not suspended finishes."""
         if not hasattr(self, "world"):
@@ -344,7 +333,6 @@ class EngineMachine(RuleBasedStateMachine):
         job, observed = seen
         made = plan(job, observed, self.world.settings, self.world.now)
         self._check_plan(made, job, observed)
-        self.world.reserve(name, job.metadata.resource_version, made)
         return job.metadata.resource_version, made
 
     def _apply(self, name: str, version: str, made: Plan, *, writes: int) -> None:

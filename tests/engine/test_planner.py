@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from tests.support.engine.planning import STARTED, all_services, conditions, created, decide, events, states
 from tests.support.objects.hostile import corrupted_specs
-from tests.support.objects.jobs import JobBuilder, PodBuilder, at
+from tests.support.objects.jobs import JobBuilder, PodBuilder, at, pair, pair_pods
 from tests.support.objects.junk import of_any_kind, statuses
 from trainwright.api.errors import InvalidJob
 from trainwright.api.job import read_job, salvage_job
-from trainwright.api.kinds import Kind
+from trainwright.api.kinds import KINDS, Kind
 from trainwright.engine import EMBEDDED, Observed, Plan, Settings, Transition, plan
 from trainwright.objects import Object
 from trainwright.objects.kinds.gangs import GangScheduler
@@ -57,8 +57,16 @@ def test_children_of_a_new_job_do_not_wait_for_its_status() -> None:
     assert not decide(job().metadata(creationTimestamp=None)).status_follows, "its age is unknown"
     assert not decide(job(STARTED)).status_follows, "it has a status"
     assert not decide(job().suspend()).status_follows, "no child is created"
-    assert not decide(job(), settings=EMBEDDED).status_follows, "ports are recorded first"
+    assert decide(job(), settings=EMBEDDED).status_follows
     assert not decide(job().spec(cleanPodPolicy="All")).status_follows, "events follow the status"
+
+
+@pytest.mark.parametrize("settings", [Settings(), EMBEDDED], ids=["any cluster", "one machine"])
+@pytest.mark.parametrize("kind", KINDS.values(), ids=lambda kind: kind.name)
+def test_first_plan_of_a_new_job_creates_all_its_pods(kind: Kind, settings: Settings) -> None:
+    made = decide(pair("new", kind), settings=settings)
+    assert sorted(created(made)) == sorted(pair_pods("new", kind))
+    assert made.status_follows
 
 
 @pytest.mark.parametrize(

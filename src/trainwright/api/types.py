@@ -264,10 +264,6 @@ class ReplicaStatus(View, frozen=True):
 class AdditionalStatus(View, frozen=True):
     """Status fields that upstream's CRD does not declare."""
 
-    ports: Annotated[
-        dict[str, Int32] | None,
-        text("Assigned ports of listening pods. The keys are ends of pod names, such as worker-0."),
-    ] = None
     restarts: Annotated[dict[str, Int32] | None, text("Number of restarts by role, of pods that were replaced.")] = None
     replaced_pods: Annotated[
         list[str] | None, text("UIDs of pods whose restart is counted and that are being deleted.")

@@ -7,11 +7,10 @@ from trainwright.engine.init_template import InitTemplate, InitTemplateError, pa
 from trainwright.engine.observed import ExtraView, Observed, ServiceView, read_extra
 from trainwright.engine.plan import Create, Delete, JobEvent, Patch, Plan, Replace, Transition
 from trainwright.engine.planner import plan
-from trainwright.engine.settings import EMBEDDED, Addressing, InitContainer, Settings
+from trainwright.engine.settings import EMBEDDED, InitContainer, Settings
 
 __all__ = [
     "EMBEDDED",
-    "Addressing",
     "Create",
     "Delete",
     "ExtraView",

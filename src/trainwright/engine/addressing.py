@@ -1,4 +1,4 @@
-"""The addresses under which the pods of a job reach each other: host names, and declared or assigned ports."""
+"""The addresses under which the pods of a job reach each other: names of Services and ports."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,8 +11,8 @@ from trainwright.engine.children.ranks import Rank
 @dataclass(frozen=True, slots=True)
 class Addresses:
     job: Job
-    assigned: Mapping[Rank, int]
-    """The assigned ports of the listeners; empty if the declared ports are used."""
+    inherited: Mapping[Rank, int]
+    """The ports that running pods of an earlier version expect in place of the declared ones."""
     cluster_domain: str = ""
     """The domain of fully qualified names, such as `cluster.local`; empty: names end with `svc`."""
 
@@ -26,7 +26,7 @@ class Addresses:
         return f"{self.host(rank)}.{self.job.namespace}.svc{domain}"
 
     def port(self, rank: Rank, declared: int) -> int:
-        return self.assigned.get(rank, declared)
+        return self.inherited.get(rank, declared)
 
 
 def declared_port(job: Job, role: str) -> int:

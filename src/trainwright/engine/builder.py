@@ -21,7 +21,9 @@ _NEW = timedelta(minutes=1)
 class PlanBuilder:
     def __init__(self, facts: Facts) -> None:
         self._facts = facts
-        self._observed_status: Object = facts.job.raw.get("status") or {}
+        status: Object = facts.job.raw.get("status") or {}
+        # Earlier versions wrote `ports`.
+        self._observed_status = {field: value for field, value in status.items() if field != "ports"}
         self.status: Object = copied(self._observed_status)
         self.replaced: set[str] = set(self.status.get("replacedPods") or ())
         """UIDs of pods whose restart is counted and that are being deleted."""

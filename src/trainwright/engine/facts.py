@@ -6,15 +6,15 @@ from datetime import datetime
 
 from trainwright.api.job import Job
 from trainwright.engine.addressing import Addresses
-from trainwright.engine.assigned_ports import NO_PORTS, AssignedPorts
 from trainwright.engine.children.classification import Children, classify
 from trainwright.engine.children.pod_outcome import PodOutcome, is_active, is_disrupted, outcome_of
 from trainwright.engine.children.ranks import Rank, parse_indexes
 from trainwright.engine.conditions import is_finished
 from trainwright.engine.framework import Framework
+from trainwright.engine.inherited_ports import inherited_ports
 from trainwright.engine.job_annotations import restarts_as_group
 from trainwright.engine.observed import ExtraView, Observed
-from trainwright.engine.settings import Addressing, Settings
+from trainwright.engine.settings import Settings
 from trainwright.engine.texts import Texts
 from trainwright.objects import Object
 from trainwright.objects.kinds.pods import Pod
@@ -27,11 +27,9 @@ class PodStates:
     active: Mapping[Rank, Pod] = field(default_factory=dict)
     """Running, and neither replaced nor being deleted."""
     failed: Mapping[Rank, Pod] = field(default_factory=dict)
-    """Failed pods that are not counted and replaced yet. Pods that failed because of their ports, or during a group
-    restart, are not included."""
+    """Failed pods that are not counted and replaced yet. Pods that failed during a group restart are not included."""
     deleted: Mapping[Rank, Pod] = field(default_factory=dict)
-    """Unfinished pods that a user or the cluster deletes. Pods that the operator deletes because of their ports are not
-    included."""
+    """Unfinished pods that a user or the cluster deletes."""
     just_completed: frozenset[Rank] = frozenset()
     """Ranks whose success is not recorded in the status yet."""
     completed: Mapping[str, frozenset[int]] = field(default_factory=dict)
@@ -47,7 +45,8 @@ class Facts:
     now: datetime
     texts: Texts
     children: Children
-    ports: AssignedPorts
+    inherited_ports: Mapping[Rank, int]
+    """The ports that running pods of an earlier version expect of each rank."""
     group_restart: bool
     """Whether all pods are replaced when one fails."""
     replaced: frozenset[str]
@@ -59,7 +58,7 @@ class Facts:
 
     @property
     def addresses(self) -> Addresses:
-        return Addresses(self.job, self.ports.by_rank, self.settings.cluster_domain)
+        return Addresses(self.job, self.inherited_ports, self.settings.cluster_domain)
 
     @property
     def group_restarting(self) -> bool:
@@ -80,20 +79,15 @@ def assess(job: Job, observed: Observed, settings: Settings, framework: Framewor
     children = classify(job, observed)
     group_restart = restarts_as_group(job, settings)
     replaced = frozenset(status.get("replacedPods") or ())
-    ports = NO_PORTS
     pods = PodStates()
     if not (is_finished(status) or job.run_policy.suspend or job.problem):
-        if settings.addressing is Addressing.HOST_PORTS:
-            ports = AssignedPorts.read(job, framework)
         restarted = group_restart and bool(replaced) and not (children.pods.controlled or children.pods.orphans)
         if not group_restart or restarted:
             replaced &= {pod.metadata.uid for pod in children.pods.controlled}
         pods = _assess_pods(
             job,
             children,
-            framework,
             recorded=_recorded(job, {} if restarted else status.get("completedIndexes") or {}),
-            ports=ports,
             replaced=replaced,
             group_restarting=group_restart and bool(replaced),
         )
@@ -105,7 +99,7 @@ def assess(job: Job, observed: Observed, settings: Settings, framework: Framewor
         now=now,
         texts=framework.texts(job),
         children=children,
-        ports=ports,
+        inherited_ports=inherited_ports(job, [*children.pods.controlled, *children.pods.orphans.values()]),
         group_restart=group_restart,
         replaced=replaced,
         pods=pods,
@@ -124,10 +118,8 @@ def _is_disrupted(observed: Observed, children: Children, pods: PodStates) -> bo
 def _assess_pods(
     job: Job,
     children: Children,
-    framework: Framework,
     *,
     recorded: Mapping[str, frozenset[int]],
-    ports: AssignedPorts,
     replaced: frozenset[str],
     group_restarting: bool,
 ) -> PodStates:
@@ -150,11 +142,9 @@ def _assess_pods(
                 completed[rank.role].add(rank.index)
                 if job.replicas[rank.role].role.completes:
                     just_completed.add(rank)
-        elif ports.listeners and ports.is_outdated(pod.metadata, framework.peers(job, rank)):
-            continue
         elif outcome is PodOutcome.DELETED:
             deleted[rank] = pod
-        elif not (is_replaced or group_restarting or ports.is_taken(rank, pod)):
+        elif not (is_replaced or group_restarting):
             failed[rank] = pod
     return PodStates(
         active,

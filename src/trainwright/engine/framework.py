@@ -145,14 +145,6 @@ class Framework:
         """Called once for each plan that creates pods: compute here what all pods have in common."""
         return lambda _: PodShape()
 
-    def listeners(self, job: Job) -> dict[Rank, int]:
-        """The ranks that listen for their peers, with the declared port of each."""
-        return {}
-
-    def peers(self, job: Job, rank: Rank) -> Iterable[Rank]:
-        """The listeners whose ports are in the environment of this rank's pod."""
-        return self.listeners(job)
-
     def waits_for(self, job: Job, rank: Rank) -> Rank | None:
         """The peer whose name must resolve before this pod starts."""
         return None

@@ -34,15 +34,10 @@ def read_extra(obj: Object) -> ExtraView:
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """The children of the job, and other objects with its name in their labels.
-
-    `taken_ports` is used for `HostPorts` only: ports of other unfinished jobs, of plans in flight, and of programs that
-    listen on the machine.
-    """
+    """The children of the job, and other objects with its name in their labels."""
 
     pods: tuple[Pod, ...] = ()
     services: tuple[ServiceView, ...] = ()
-    taken_ports: frozenset[int] = frozenset()
     extras: tuple[ExtraView, ...] = ()
     nodes: Mapping[str, Node] | None = None
     """The cluster's Nodes by name; None if the operator is not allowed to watch them."""

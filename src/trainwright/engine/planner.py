@@ -21,7 +21,6 @@ from trainwright.engine.policies import (
     gang,
     limits,
     pod_problems,
-    ports,
     replicas,
     restarts,
     status,
@@ -68,8 +67,6 @@ def _run(facts: Facts, builder: PlanBuilder) -> None:
     pod_problems.report(facts, builder)
     for mistake in job_annotations.mistakes(facts.job):
         builder.warn("InvalidAnnotation", mistake)
-    if ports.assign(facts, builder):
-        return  # ports must be in the status before the first pod uses them
     restarts.forget_deleted_pods(facts, builder)
     limit = limits.reached(facts, builder)
     postponed = {} if limit else backoff.postponed(facts)  # pods that are not replaced need no back-off

@@ -1,18 +1,10 @@
 """The operator's flags that affect plans. They are the same for all jobs."""
 
 from dataclasses import dataclass
-from enum import StrEnum
 
 from trainwright.engine.init_template import InitTemplate
 from trainwright.objects.kinds.gangs import GangScheduler
 from trainwright.objects.node_annotations import HOST_IMAGE, KUBECTL_DELIVERY_IMAGE
-
-
-class Addressing(StrEnum):
-    CLUSTER_DNS = "ClusterDNS"
-    """Peers are reached by the name of their Service, at the declared port."""
-    HOST_PORTS = "HostPorts"
-    """All pods share the network of one machine, so every listener is assigned a port."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,13 +37,12 @@ class KubectlDelivery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    addressing: Addressing = Addressing.CLUSTER_DNS
+    one_machine: bool = False
+    """Whether all pods share the cores of one machine."""
     init_container: InitContainer | None = InitContainer()
     """None: workers do not wait for the master."""
     cluster_domain: str = ""
     """The domain of the cluster, such as `cluster.local`, in the addresses of TF_CONFIG; empty: they end with `svc`."""
-    port_range: range = range(20000, 32768)
-    """The ports that `HostPorts` assigns if the declared one is taken: below Linux' ephemeral range."""
     kubectl_delivery: KubectlDelivery = KubectlDelivery()
     gang: GangScheduler | None = None
     """None: pods are scheduled one by one."""
@@ -65,7 +56,7 @@ class Settings:
 
 
 EMBEDDED = Settings(
-    addressing=Addressing.HOST_PORTS,
+    one_machine=True,
     autoscaling=False,
     init_container=InitContainer(image=HOST_IMAGE, max_tries=1000, pause_seconds=0.2, limited=False),
     kubectl_delivery=KubectlDelivery(image=KUBECTL_DELIVERY_IMAGE, limited=False, waits_at_once=1_000_000),

@@ -75,14 +75,12 @@ _POD_REASONS = {
     "Preempting": "give the job a higher priority",
     "NodeLost": "check the node; the job can be run again",
     "DeadlineExceeded": "raise activeDeadlineSeconds of the pod",
-    "PortTaken": "stop the program that has the port, or declare another port in the manifest",
     "StartError": "check `command` and the PATH of the image",
     "ContainerCannotRun": "check `command` and the PATH of the image",
     "CreateContainerError": "check the container in the manifest",
     NODE_STOPPED: "run the job again; with restartPolicy OnFailure it starts again by itself",
 }
 _POD_CAUSES = {
-    "PortTaken": Cause.PORT_IN_USE,
     "StartError": Cause.COMMAND_NOT_FOUND,
     "ContainerCannotRun": Cause.COMMAND_NOT_FOUND,
     NODE_STOPPED: Cause.TERMINATED,

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from trainwright.api.job import is_managed_elsewhere
 from trainwright.api.kinds import KINDS, Kind
 from trainwright.api.labels import JOB_NAME
-from trainwright.engine import Addressing, ExtraView, JobEvent, ServiceView, Settings
+from trainwright.engine import ExtraView, JobEvent, ServiceView, Settings
 from trainwright.engine.framework import ExtraResource, Framework
 from trainwright.engine.frameworks import FRAMEWORKS
 from trainwright.engine.policies.extra_objects import available_resources
@@ -278,9 +278,8 @@ class Operator:
 
 
 def _new_queue(settings: Settings) -> WorkQueue[ObjectKey]:
-    """Without coalescing on one machine: there are few jobs, and each needs two reconciliations to start (ports, then
-    pods)."""
-    return WorkQueue(coalesce_seconds=0) if settings.addressing is Addressing.HOST_PORTS else WorkQueue()
+    """Without coalescing on one machine: there are few jobs, and their users wait for them."""
+    return WorkQueue(coalesce_seconds=0) if settings.one_machine else WorkQueue()
 
 
 def _explain(error: str) -> str:
@@ -305,6 +304,6 @@ def _extra_resources(
 
 
 def _cluster_resources(settings: Settings, allowed: Sequence[Resource]) -> Sequence[Resource]:
-    """The cluster-scoped resources to watch: Nodes also for their ports, PriorityClasses only for gang scheduling."""
-    nodes = (NODES,) if NODES in allowed or settings.addressing is Addressing.HOST_PORTS else ()
+    """The cluster-scoped resources to watch: PriorityClasses only for gang scheduling."""
+    nodes = (NODES,) if NODES in allowed else ()
     return (*nodes, PRIORITY_CLASSES) if PRIORITY_CLASSES in allowed and settings.gang else nodes

@@ -77,7 +77,11 @@ def test_the_launcher_is_created_when_its_workers_have_been() -> None:
 
 
 def test_no_launcher_starts_processes_in_a_pod_of_another_owner() -> None:
-    assert created(decide(job(), worker(0).owner("another"))) == ["digits-worker-1"]
+    own = template(name="main")
+    own["spec"]["restartPolicy"] = "Always"
+    made = decide(job(launcher=own), worker(0).owner("another"))
+    assert created(made) == ["digits-worker-1"]
+    assert made.events == (), "a launcher that is not created has no warnings"
     other = worker(0).owner("another").metadata(name="digits-debugger")
     assert created(decide(job(), other)) == ["digits-launcher", "digits-worker-0", "digits-worker-1"]
 

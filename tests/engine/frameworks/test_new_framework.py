@@ -15,12 +15,10 @@ from trainwright.api.job import Job, read_job
 from trainwright.api.kinds import Role
 from trainwright.engine import EMBEDDED, InitContainer, Observed, Plan, Settings, plan, read_extra
 from trainwright.engine.addressing import Addresses
-from trainwright.engine.assigned_ports import PORTS
 from trainwright.engine.children.ranks import Rank
 from trainwright.engine.framework import Correction, ExtraObject, ExtraResource, Framework, PodShape, RoleState
 from trainwright.engine.plan import PODS_WAVE
 from trainwright.objects import Object
-from trainwright.objects.node_annotations import LISTEN_PORTS
 from trainwright.objects.resources import CONFIG_MAPS
 
 EXTRAS = [
@@ -119,6 +117,13 @@ def test_template_takes_precedence_over_the_pod_shape() -> None:
     helper, conductor = spec["containers"]
     assert conductor["command"] == ["wave"]
     assert helper == {"name": "helper", "image": "a"}
+
+
+def test_arguments_of_the_template_are_not_passed_to_another_command() -> None:
+    template = {"spec": {"containers": [{"name": "conductor", "image": "a", "args": ["--loud"]}]}}
+    (conductor,) = child(decide(job().replica("Conductor", pod=template)), "ninth-conductor")["spec"]["containers"]
+    assert conductor["command"] == ["sleep", "60"]
+    assert "args" not in conductor
 
 
 def test_env_for_all_containers_is_in_every_container() -> None:
@@ -230,38 +235,6 @@ def test_exit_code_is_that_of_the_main_container() -> None:
     started = decide(job()).status
     made = decide(job().status(started), seat("Conductor").failed(3))
     assert "Pod: team.ninth-conductor exited with code 3" in {event.message for event in made.events}
-
-
-def test_every_listener_gets_a_port_of_its_own_on_one_machine() -> None:
-    made = decide(job(), settings=EMBEDDED)
-    assert made.status is not None
-    assert made.status["ports"] == {"violin-0": 4711, "violin-1": 20000}
-    second = decide(job().status(made.status), settings=EMBEDDED)
-    env = child(second, "ninth-conductor")["spec"]["containers"][0]["env"]
-    assert env == [{"name": "VIOLINS", "value": "ninth-violin-0:4711,ninth-violin-1:20000"}]
-    violin = child(second, "ninth-violin-1")
-    assert violin["metadata"]["annotations"] == {
-        PORTS: "violin-1=20000",
-        "node.trainwright.dev/listen-ports": "20000",
-        "node.trainwright.dev/replicas": "3",
-    }
-    assert violin["spec"]["containers"][0]["ports"] == [{"name": "strings", "containerPort": 20000}]
-    assert child(second, "ninth-violin-1", "Service")["spec"]["ports"] == [{"name": "strings", "port": 20000}]
-
-
-def test_a_scale_up_restarts_no_pod() -> None:
-    started = decide(job(), settings=EMBEDDED).status
-    pods = [
-        seat("Conductor").running().annotation(PORTS, "violin-0=4711,violin-1=20000"),
-        playing("Violin", 0).annotation(PORTS, "violin-0=4711"),
-        playing("Violin", 1).annotation(PORTS, "violin-1=20000"),
-    ]
-    assigned = decide(job(3).status(started), *pods, settings=EMBEDDED)
-    assert assigned.status is not None
-    assert assigned.status["ports"] == {"violin-0": 4711, "violin-1": 20000, "violin-2": 20001}
-    made = decide(job(3).status(assigned.status), *pods, settings=EMBEDDED)
-    assert deleted(made) == []
-    assert created(made) == ["ninth-violin-2"]
 
 
 def test_pods_are_rendered_when_they_are_written() -> None:
@@ -380,40 +353,6 @@ def test_mounts_are_added_to_those_of_the_template() -> None:
     assert [one["name"] for one in conductor["spec"]["containers"][0]["volumeMounts"]] == ["own", "score"]
 
 
-def started_on_one_machine() -> Object:
-    status = decide(job(), settings=EMBEDDED).status
-    assert status is not None
-    return status
-
-
-def test_pods_and_services_without_their_ports_are_replaced_on_one_machine() -> None:
-    builder = job().status(started_on_one_machine())
-    children = Observed(
-        tuple(one.pod() for one in (seat("Conductor").running(), playing("Violin", 0), playing("Violin", 1))),
-        tuple(view_service(service("Violin", index, job="ninth", kind=ORCHESTRA)) for index in range(2)),
-    )
-    made = plan(builder.job(), children, EMBEDDED, NOW, frameworks={"orchestra": Orchestra()})
-    assert deleted(made) == ["ninth-conductor", "ninth-violin-0", "ninth-violin-1"]
-    assert deleted(made, "services") == ["ninth-violin-0", "ninth-violin-1"]
-
-
-def test_an_outdated_pod_that_failed_does_not_hide_a_real_failure() -> None:
-    outdated = seat("Violin", 0).failed(1)
-    failed = seat("Violin", 1).failed(1).annotation(PORTS, "violin-1=20000")
-    made = decide(job().status(started_on_one_machine()), outdated, failed, settings=EMBEDDED)
-    assert made.status is not None
-    assert made.status["conditions"][-1]["message"] == "OrchestraJob ninth is out of tune: 1 Violin failed."
-
-
-def test_a_pod_without_its_ports_has_not_lost_its_port() -> None:
-    lost = seat("Violin", 1).failed(None).reason("PortTaken").annotation("node.trainwright.dev/listen-ports", "20000")
-    status = started_on_one_machine()
-    made = decide(job().status(status), lost, settings=EMBEDDED)
-    assert made.status is not None
-    assert made.status["ports"] == status["ports"]
-    assert deleted(made) == ["ninth-violin-1"]
-
-
 def test_all_failed_pods_of_a_role_are_counted() -> None:
     started = decide(job()).status
     made = decide(job().status(started), seat("Violin", 0).failed(1), seat("Violin", 1).failed(1))
@@ -480,11 +419,3 @@ def test_a_pod_waits_by_name_for_a_peer_without_a_port() -> None:
 def test_a_role_without_index_has_exactly_one_replica() -> None:
     with pytest.raises(ValueError, match="FluteJob: Player has no index, so it must have exactly one replica"):
         replace(FLUTE, roles=(Role("Player", indexed=False),))
-
-
-def test_the_port_of_a_rank_that_the_job_has_lost_is_not_assigned_again() -> None:
-    status = {**started_on_one_machine(), "ports": {"violin-0": 4711, "violin-1": 20000, "violin-2": 20001}}
-    lost = seat("Violin", 1).failed(None).reason("PortTaken").annotation(PORTS, "violin-1=20000")
-    made = decide(job().status(status), lost.annotation(LISTEN_PORTS, "20000"), settings=EMBEDDED)
-    assert made.status is not None
-    assert made.status["ports"] == {"violin-0": 4711, "violin-1": 20002}

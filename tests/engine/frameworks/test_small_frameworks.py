@@ -9,10 +9,7 @@ from trainwright.api.kinds import Kind
 from trainwright.api.kinds.jax import JAX
 from trainwright.api.kinds.paddle import PADDLE
 from trainwright.api.kinds.xgboost import XGBOOST
-from trainwright.engine import Addressing, Settings
 from trainwright.objects import Object
-
-HOST_PORTS = Settings(addressing=Addressing.HOST_PORTS)
 
 
 def job(kind: Kind, **roles: int) -> JobBuilder:
@@ -162,40 +159,3 @@ def test_a_jax_job_succeeds_when_all_workers_have() -> None:
 
 def test_a_jax_job_of_another_controller_is_left_alone() -> None:
     assert decide(job(JAX, Worker=1).run_policy(managedBy="kueue.x-k8s.io/multikueue")).empty
-
-
-@pytest.mark.parametrize(
-    ("kind", "roles", "ports"),
-    [
-        (XGBOOST, {"Master": 1}, {"master-0": 9999}),
-        (XGBOOST, {"Master": 1, "Worker": 2}, {"master-0": 9999, "worker-0": 20000}),
-        (PADDLE, {"Worker": 2}, {"worker-0": 36543}),
-        (PADDLE, {"Master": 1, "Worker": 2}, {"master-0": 36543}),
-        (JAX, {"Worker": 2}, {"worker-0": 6666}),
-    ],
-)
-def test_ports_on_one_machine(kind: Kind, roles: dict[str, int], ports: dict[str, int]) -> None:
-    builder = job(kind, **roles)
-    status = decide(builder, settings=HOST_PORTS).status
-    assert status is not None
-    assert status["ports"] == ports
-    made = decide(builder.status(status), settings=HOST_PORTS, taken=())
-    assert len(created(made)) == sum(roles.values())
-
-
-@pytest.mark.parametrize(
-    ("kind", "roles", "expected"),
-    [
-        (JAX, {"Worker": 2}, {"COORDINATOR_PORT": "20000"}),
-        (PADDLE, {"Worker": 2}, {"PADDLE_MASTER": "digits-worker-0:20000"}),
-        (XGBOOST, {"Master": 1, "Worker": 2}, {"MASTER_PORT": "20000", "WORKER_PORT": "20001"}),
-    ],
-    ids=lambda value: value.name if isinstance(value, Kind) else "",
-)
-def test_an_assigned_port_is_in_the_environment_of_all_peers(
-    kind: Kind, roles: dict[str, int], expected: dict[str, str]
-) -> None:
-    builder = job(kind, **roles)
-    builder.status(decide(builder, settings=HOST_PORTS, taken=[kind.port]).status)
-    made = decide(builder, settings=HOST_PORTS)
-    assert dict(env(child(made, "digits-worker-1"))).items() >= expected.items()

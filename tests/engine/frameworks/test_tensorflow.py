@@ -8,17 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.engine.planning import DNS, child, conditions, created, decide, env, events, manifests, states
+from tests.support.engine.planning import DNS, child, conditions, decide, env, events, manifests, states
 from tests.support.objects.jobs import JobBuilder, PodBuilder, service, template, view_service
 from trainwright.api.admission import review
 from trainwright.api.kinds import Unvalidated
 from trainwright.api.kinds.tensorflow import TENSORFLOW, TensorFlowFields, longest_tf_config
 from trainwright.api.parsing import parse
-from trainwright.engine import Addressing, Settings
+from trainwright.engine import Settings
 from trainwright.engine.plan import JobEvent
 from trainwright.objects import Object
-
-HOST_PORTS = Settings(addressing=Addressing.HOST_PORTS)
 
 
 def tfjob(**roles: int) -> JobBuilder:
@@ -97,50 +95,6 @@ def test_other_roles_beside_dynamic_workers_know_nobody() -> None:
         '{"cluster":{"worker":{},"ps":[]},"task":{"type":"chief","index":0}}'
     )
     assert '"ps":null' in tf_config(child(made, "mnist-worker-0"))
-
-
-def test_on_one_machine_every_rank_has_a_port_of_its_own() -> None:
-    builder = tfjob(Worker=2, PS=1)
-    assigned = decide(builder, settings=HOST_PORTS).status
-    assert assigned is not None
-    assert assigned["ports"] == {"worker-0": 2222, "worker-1": 20000, "ps-0": 20001}
-
-    made = decide(builder.status(assigned), settings=HOST_PORTS)
-
-    assert json.loads(tf_config(child(made, "mnist-ps-0")))["cluster"] == {
-        "ps": ["mnist-ps-0.team.svc:20001"],
-        "worker": ["mnist-worker-0.team.svc:2222", "mnist-worker-1.team.svc:20000"],
-    }
-
-
-def test_scaling_up_on_one_machine_restarts_nobody() -> None:
-    builder = tfjob(Worker=1, PS=1)
-    status = decide(builder, settings=HOST_PORTS).status
-    builder.status(status)
-    running = []
-    for one in pods_of(builder, HOST_PORTS):
-        role = one["metadata"]["labels"]["training.kubeflow.org/replica-type"]
-        running.append(
-            pod("PS" if role == "ps" else "Worker").running().metadata(annotations=one["metadata"]["annotations"])
-        )
-
-    status = decide(builder.replica("Worker", 2), *running, settings=HOST_PORTS).status
-    made = decide(builder.status(status), *running, settings=HOST_PORTS)
-
-    assert (created(made), made.deletes) == (["mnist-worker-1"], ())
-
-
-def test_a_single_replica_needs_no_port_on_one_machine() -> None:
-    assert created(decide(tfjob(Worker=1), settings=HOST_PORTS)) == ["mnist-worker-0"]
-
-
-@pytest.mark.parametrize("role", ["PS", "Worker", "Chief"])
-def test_on_one_machine_a_dynamic_pod_depends_on_the_ports_that_it_knows(role: str) -> None:
-    builder = tfjob(Worker=2, PS=1, Chief=1).spec(enableDynamicWorker=True)
-    builder.status(decide(builder, settings=HOST_PORTS).status)
-    made = child(decide(builder, settings=HOST_PORTS), f"mnist-{role.lower()}-0")
-    named = {entry.partition("=")[0] for entry in made["metadata"]["annotations"]["trainwright.dev/ports"].split(",")}
-    assert named == {f"{role.lower()}-0", *(["ps-0"] if role == "Worker" else [])}
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from tests.support.engine.planning import STARTED, all_services, conditions, created, decide, deleted, events, states
 from tests.support.objects.jobs import JobBuilder, PodBuilder, at
-from trainwright.engine import EMBEDDED
 from trainwright.objects import Object
 
 MESSAGE = "PyTorchJob digits is suspended."
@@ -98,12 +97,3 @@ def test_outcomes_of_pods_from_before_the_suspension_do_not_count() -> None:
 def test_a_finished_job_cannot_be_suspended() -> None:
     done = decide(job(running()), PodBuilder("Master").succeeded(), services=all_services(1))
     assert decide(job(done.status).suspend(), services=all_services(1)).empty
-
-
-def test_suspended_job_has_no_assigned_ports() -> None:
-    first = decide(job(), settings=EMBEDDED)
-    assert first.status is not None
-    assert first.status["ports"] == {"master-0": 23456}
-    suspended = decide(job(first.status).suspend(), settings=EMBEDDED)
-    assert suspended.status is not None
-    assert "ports" not in suspended.status

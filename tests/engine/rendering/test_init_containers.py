@@ -168,15 +168,11 @@ def test_netcat_is_called_with_the_options_that_it_supports(tools: Path, usage: 
     assert run(tools, port_script(7)).returncode == 0
 
 
-def test_port_is_the_declared_or_the_assigned_one() -> None:
+def test_port_is_the_declared_one() -> None:
     port = {"name": "pytorchjob-port", "containerPort": 4711}
     builder = JobBuilder().master(pod=template(ports=[port])).workers(1)
     (container,) = waiting(builder, wait_for_port=True)
     assert "/dev/tcp/digits-master-0/4711" in container["command"][2]
-    embedded = Settings(addressing=EMBEDDED.addressing, init_container=InitContainer(wait_for_port=True))
-    moved = builder.status({"ports": {"Master": 20001}})
-    (container,) = waiting(moved, settings=embedded)
-    assert "/dev/tcp/digits-master-0/20001" in container["command"][2]
 
 
 # The security context
@@ -220,7 +216,7 @@ def test_init_container_of_a_non_root_pod_runs_as_a_user() -> None:
 
 def test_init_container_has_no_security_context_on_the_embedded_cluster() -> None:
     builder = JobBuilder().master().workers(1, pod=template(securityContext=RESTRICTED))
-    (ours,) = waiting(builder.status({"ports": {"Master": 23456}}), settings=EMBEDDED)
+    (ours,) = waiting(builder, settings=EMBEDDED)
     assert set(ours) == {"name", "image", "imagePullPolicy", "command"}
 
 

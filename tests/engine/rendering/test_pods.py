@@ -5,7 +5,7 @@ import copy
 from tests.support.engine.planning import child, created, decide, events, manifests
 from tests.support.objects.jobs import NOW, JobBuilder, template
 from trainwright.api.job import read_job
-from trainwright.engine import Observed, Settings, plan
+from trainwright.engine import EMBEDDED, Observed, Settings, plan
 
 
 def test_every_rank_gets_a_pod_and_a_service_the_master_first() -> None:
@@ -19,6 +19,7 @@ def test_every_rank_gets_a_pod_and_a_service_the_master_first() -> None:
         ("Service", "digits-worker-1"),
     ]
     assert {(obj["apiVersion"], obj["metadata"]["namespace"]) for obj in manifests(made)} == {("v1", "team")}
+    assert not any(one.shared for one in made.creates)
 
 
 def test_labels_of_all_generations_and_owner_are_upstreams() -> None:
@@ -100,6 +101,11 @@ def test_pod_gets_only_the_node_annotations_of_the_job() -> None:
     builder.annotation("example.com/note", "private")
     metadata = child(decide(builder), "digits-master-0")["metadata"]
     assert metadata["annotations"] == {"node.trainwright.dev/python": "/opt/python"}
+
+
+def test_pod_on_one_machine_has_the_number_of_replicas_that_share_its_cores() -> None:
+    made = child(decide(JobBuilder().master().workers(2), settings=EMBEDDED), "digits-worker-1")
+    assert made["metadata"]["annotations"] == {"node.trainwright.dev/replicas": "3"}
 
 
 def test_unknown_fields_of_the_template_are_passed_to_the_pod() -> None:

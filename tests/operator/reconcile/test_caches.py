@@ -40,20 +40,19 @@ def test_job_observes_its_children_and_other_objects_with_its_name() -> None:
         caches.pods.remember(child)
     caches.services.remember(service("Master", 0))
 
-    observed = caches.observe(JOB, taken_ports=frozenset({1}))
+    observed = caches.observe(JOB)
     assert sorted(pod.metadata.uid for pod in observed.pods) == [
         "digits-master-0-uid",
         "of-a-former-job",
         "without-owner",
     ]
     assert [one.metadata.name for one in observed.services] == ["digits-master-0"]
-    assert observed.taken_ports == {1}
 
 
 def test_relabelled_child_is_still_observed_by_its_owner() -> None:
     caches = Caches(KINDS)
     caches.pods.remember(PodBuilder("Master", 0).metadata(labels={"training.kubeflow.org/job-name": "renamed"}).raw())
-    assert len(caches.observe(JOB, taken_ports=frozenset()).pods) == 1
+    assert len(caches.observe(JOB).pods) == 1
 
 
 def test_response_about_a_child_without_job_label_is_not_cached() -> None:
@@ -63,7 +62,7 @@ def test_response_about_a_child_without_job_label_is_not_cached() -> None:
     caches.pods.remember(PodBuilder("Master", 0).metadata(labels={}, resourceVersion="1000").raw())
     caches.services.remember({**service("Master", 0), "metadata": {"name": "s", "resourceVersion": "1000"}})
 
-    observed = caches.observe(JOB, taken_ports=frozenset())
+    observed = caches.observe(JOB)
 
     assert (observed.pods, observed.services) == ((), ())
 
@@ -74,7 +73,7 @@ def test_extra_objects_are_found_by_owner_and_by_the_label_with_the_jobs_name() 
     owned = extra(CONFIG_MAPS, "notes", {"data": {"a": "1"}}, labels={JOB_NAME: "renamed"}, ownerReferences=[OWNER])
     for one in (autoscaler, owned, extra(AUTOSCALERS, "other", {}, labels={JOB_NAME: "other"})):
         caches.children(one["kind"]).remember(one)
-    found = caches.observe(JOB, taken_ports=frozenset()).extras
+    found = caches.observe(JOB).extras
     assert [(one.kind, one.metadata.name, one.content) for one in found] == [
         ("HorizontalPodAutoscaler", "digits", {"spec": {"maxReplicas": 3}}),
         ("ConfigMap", "notes", {"data": {"a": "1"}}),
@@ -84,10 +83,10 @@ def test_extra_objects_are_found_by_owner_and_by_the_label_with_the_jobs_name() 
 def test_object_that_no_watch_shows_is_observed_until_its_job_is_forgotten() -> None:
     caches = Caches(KINDS)
     caches.claim(JOB.uid, read_extra(extra(SERVICE_ACCOUNTS, "digits-launcher", {})))
-    (found,) = caches.observe(JOB, taken_ports=frozenset()).extras
+    (found,) = caches.observe(JOB).extras
     assert (found.kind, found.metadata.name) == ("ServiceAccount", "digits-launcher")
     caches.forget_claims(JOB.uid)
-    assert caches.observe(JOB, taken_ports=frozenset()).extras == ()
+    assert caches.observe(JOB).extras == ()
 
 
 def extra(resource: Resource, name: str, content: Object, **metadata: Any) -> Object:
@@ -96,13 +95,13 @@ def extra(resource: Resource, name: str, content: Object, **metadata: Any) -> Ob
 
 
 def test_nodes_and_priorities_are_observed_where_the_operator_watches_them() -> None:
-    assert Caches(KINDS).observe(JOB, taken_ports=frozenset()).nodes is None
+    assert Caches(KINDS).observe(JOB).nodes is None
     caches = Caches(KINDS, cluster_resources=[NODES, PRIORITY_CLASSES])
     assert caches.nodes is not None
     assert caches.priorities is not None
     caches.nodes.remember({"metadata": {"name": "n1", "resourceVersion": "1"}})
     caches.priorities.remember({"metadata": {"name": "high", "resourceVersion": "1"}, "value": 10})
-    observed = caches.observe(JOB, taken_ports=frozenset())
+    observed = caches.observe(JOB)
     assert observed.nodes is not None
     assert list(observed.nodes) == ["n1"]
     assert len(observed.nodes) == 1
@@ -137,8 +136,8 @@ def test_deletion_is_cached_before_the_watch_event_arrives() -> None:
 
     response = PodBuilder("Worker", 0).terminating().metadata(resourceVersion="2").raw()
     caches.pods.remember_deletion(response, key="team/digits-worker-0", uid="digits-worker-0-uid")
-    (known,) = caches.observe(JOB, taken_ports=frozenset()).pods
+    (known,) = caches.observe(JOB).pods
     assert known.metadata.terminating
 
     caches.pods.remember_deletion({"kind": "Status"}, key="team/digits-worker-0", uid="digits-worker-0-uid")
-    assert caches.observe(JOB, taken_ports=frozenset()).pods == ()
+    assert caches.observe(JOB).pods == ()

@@ -1,6 +1,5 @@
 """Reconciles jobs on a real API server: the four outcomes. No watch runs, so the caches have only what a test adds."""
 
-import asyncio
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -11,7 +10,7 @@ from tests.support.kubernetes.controlplane import ControlPlane
 from tests.support.objects.jobs import JobBuilder, template
 from tests.support.servers.scripted_server import answer, scripted_server
 from trainwright.api.kinds import KINDS, PYTORCH
-from trainwright.engine import Addressing, JobEvent, Settings
+from trainwright.engine import EMBEDDED, JobEvent, Settings
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.kubeconfig import ClusterConfig
 from trainwright.kube.controller.object_key import ObjectKey
@@ -285,26 +284,15 @@ async def test_retry_after_of_the_api_server_is_honoured() -> None:
     assert [seen.method for seen in server.seen] == ["PUT", "GET", "GET"]
 
 
-async def test_plans_in_flight_never_assign_the_same_port(client: Client, real_namespace: str) -> None:
-    bench = Bench(client, Settings(addressing=Addressing.HOST_PORTS))
-    jobs = [await bench.submit(JobBuilder(f"job-{n}", namespace=real_namespace).master()) for n in range(8)]
-    await asyncio.gather(*(bench.reconcile_until_settled(job) for job in jobs))
+@pytest.mark.parametrize("settings", [Settings(), EMBEDDED], ids=["any cluster", "one machine"])
+async def test_one_reconcile_creates_all_pods_of_a_new_job(
+    client: Client, real_namespace: str, settings: Settings
+) -> None:
+    bench = Bench(client, settings)
+    bench.now = datetime.now(UTC)
+    job = await bench.submit(JobBuilder("fresh", namespace=real_namespace).master().workers(2))
 
-    chosen = [
-        (await client.get(PYTORCH.resource, f"job-{n}", namespace=real_namespace))["status"]["ports"]["master-0"]
-        for n in range(8)
-    ]
-    assert len(set(chosen)) == 8
-    assert 23456 in chosen
+    await bench.reconcile(job)
 
-
-async def test_port_that_the_node_reports_as_listening_is_not_assigned(client: Client, real_namespace: str) -> None:
-    bench = Bench(client, Settings(addressing=Addressing.HOST_PORTS))
-    annotations = {"node.trainwright.dev/listening-ports": "22,23456,23457"}
-    assert bench.caches.nodes is not None
-    bench.caches.nodes.remember({"metadata": {"name": "local", "resourceVersion": "1", "annotations": annotations}})
-    job = await bench.submit(JobBuilder("moved", namespace=real_namespace).master())
-    await bench.reconcile_until_settled(job)
-
-    status = (await client.get(PYTORCH.resource, "moved", namespace=real_namespace))["status"]
-    assert status["ports"] == {"master-0": 23458}
+    pods = (await client.list(PODS, namespace=real_namespace)).items
+    assert sorted(pod["metadata"]["name"] for pod in pods) == ["fresh-master-0", "fresh-worker-0", "fresh-worker-1"]

@@ -132,7 +132,7 @@ def _dropped_by_the_recorder(difference: Difference, comparison: Comparison) -> 
     return difference.path == "events" and difference.go is None and comparison.go.event_count >= _GO_RECORDER_BURST
 
 
-_OWN_FIELDS = ("job.status.ports", "job.status.restarts", "job.status.replacedPods", "job.status.completedIndexes")
+_OWN_FIELDS = ("job.status.restarts", "job.status.replacedPods", "job.status.completedIndexes")
 _BACKOFF = "backoff limit"
 _FAILED_PODS = "replica(s) failed."
 _DEADLINE = "longer than specified deadline"

@@ -31,7 +31,6 @@ def decide(
     services: Iterable[ServiceView] = (),
     settings: Settings = DNS,
     now: datetime = NOW,
-    taken: Iterable[int] = (),
     extras: Iterable[Object] = (),
     nodes: Mapping[str, Node] | None = None,
     priorities: Mapping[str, int] | None = None,
@@ -39,7 +38,6 @@ def decide(
     observed = Observed(
         tuple(pod.pod() for pod in pods),
         tuple(services),
-        frozenset(taken),
         extras=tuple(map(read_extra, extras)),
         nodes=nodes,
         priorities=priorities or {},

@@ -15,7 +15,6 @@ from trainwright.engine.observed import read_extra
 from trainwright.objects import Object
 from trainwright.objects.kinds.nodes import Node
 from trainwright.objects.kinds.pods import read_pod
-from trainwright.objects.node_annotations import LISTEN_PORTS
 from trainwright.objects.times import format_time
 
 Shelf = dict[str, Object]
@@ -34,7 +33,6 @@ class World:
     extras: Shelf = field(default_factory=dict)
     """By kind and name, such as `ConfigMap one-config`."""
     nodes: Shelf = field(default_factory=dict)
-    foreign_ports: frozenset[int] = frozenset()
     _made: int = 0
 
     def __post_init__(self) -> None:
@@ -43,7 +41,6 @@ class World:
         for name in NODES:
             self.revive_node(name)
         self._seen = dict.fromkeys(self._past, 0)
-        self._in_flight: list[tuple[str, str, frozenset[int]]] = []
 
     # What the operator does
 
@@ -52,23 +49,11 @@ class World:
         jobs, pods, services, extras, nodes = (self._past[kind][seen] for kind, seen in self._seen.items())
         if name not in jobs:
             return None
-        taken = frozenset().union(
-            self.foreign_ports,
-            *(ports_of(job) for other, job in self.jobs.items() if other != name),
-            *(ports for other, version, ports in self._in_flight if other != name and self._is_current(other, version)),
-        )
         mine = tuple(read_pod(pod) for pod in pods.values() if _is_of(pod, name))
         views = tuple(msgspec.convert(one, ServiceView) for one in services.values() if _is_of(one, name))
         others = tuple(read_extra(one) for one in extras.values() if _is_of(one, name))
         known = {node: msgspec.convert(raw, Node) for node, raw in nodes.items()}
-        return read_job(jobs[name]), Observed(mine, views, taken, others, nodes=known)
-
-    def reserve(self, name: str, version: str, decided: Plan) -> None:
-        """Keeps the ports that a plan chooses from others while it may still be applied, as the operator does."""
-        self._in_flight.append((name, version, frozenset(((decided.status or {}).get("ports") or {}).values())))
-
-    def _is_current(self, name: str, version: str) -> bool:
-        return name in self.jobs and self.jobs[name]["metadata"]["resourceVersion"] == version
+        return read_job(jobs[name]), Observed(mine, views, others, nodes=known)
 
     def apply(self, name: str, decided: Plan, version: str, *, writes: int = 1_000_000) -> bool:
         """Applies the plan as the operator does, and dies after so many writes; False if it was out of date."""
@@ -201,12 +186,7 @@ class World:
     # What kubelets do
 
     def start_pod(self, name: str) -> None:
-        """Starts a pending pod; it loses if somebody else has the port that it was given."""
-        ports = (self.pods[name]["metadata"].get("annotations") or {}).get(LISTEN_PORTS, "")
-        if ports and int(ports) in self.foreign_ports:
-            self._set_pod(name, {"phase": "Failed", "reason": "PortTaken"})
-        else:
-            self._set_pod(name, self._container_status(name, "Running", {"running": {}}))
+        self._set_pod(name, self._container_status(name, "Running", {"running": {}}))
 
     def restart_container(self, name: str) -> None:
         restarts = self.restarts_of(name) + 1
@@ -278,13 +258,6 @@ class World:
     def _next(self) -> int:
         self._made += 1
         return self._made
-
-
-def ports_of(job: Object) -> frozenset[int]:
-    """The ports that a job which has not finished holds."""
-    status = job.get("status") or {}
-    finished = any(one["type"] in {"Succeeded", "Failed"} and one["status"] == "True" for one in conditions_of(job))
-    return frozenset() if finished else frozenset((status.get("ports") or {}).values())
 
 
 def conditions_of(job: Object) -> list[Object]:

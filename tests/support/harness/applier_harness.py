@@ -70,7 +70,7 @@ class ApplierHarness:
 
     @property
     def observed(self) -> Observed:
-        return self.caches.observe(raw_metadata(self.job), taken_ports=frozenset())
+        return self.caches.observe(raw_metadata(self.job))
 
     @property
     def namespace(self) -> str:

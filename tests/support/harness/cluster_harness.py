@@ -19,6 +19,7 @@ from trainwright.cli.up.up_process import operator_settings
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.kubeconfig import ClusterConfig
 from trainwright.objects import Object
+from trainwright.objects.resources import NODES
 from trainwright.operator import Operator, install_crds
 
 # $0 is the directory in which the harness leaves a file with the exit code, named after the pod.
@@ -103,5 +104,6 @@ async def embedded_cluster_harness(directory: Path, *, sandbox: str | None = Non
     (shared := directory / "harness").mkdir()
     async with embedded_cluster(directory / "data", sandbox=sandbox) as cluster, Client(cluster.config) as client:
         await install_crds(client, KINDS.values())
-        async with running_operator(client, settings=operator_settings(cluster.sandbox)) as operator:
+        settings = operator_settings(cluster.sandbox)
+        async with running_operator(client, settings=settings, cluster_resources=(NODES,)) as operator:
             yield EmbeddedClusterHarness(client, "default", operator, shared)

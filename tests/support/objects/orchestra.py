@@ -76,8 +76,9 @@ class Orchestra(Framework):
         yield ExtraObject(of=ROLE_BINDING, name=name, content={"roleRef": role, "subjects": [account]}, job_field=field)
 
     def pod_shapes(self, job: Job, addresses: Addresses, settings: Settings) -> Callable[[Rank], PodShape]:
-        listeners = self.listeners(job)
-        violins = [f"{addresses.host(rank)}:{addresses.port(rank, port)}" for rank, port in listeners.items()]
+        declared = declared_port(job, "Violin")
+        listeners = [Rank("Violin", index) for index in range(job.replicas["Violin"].count)]
+        violins = [f"{addresses.host(rank)}:{addresses.port(rank, declared)}" for rank in listeners]
         conductor = PodShape(
             main_env=[{"name": "VIOLINS", "value": ",".join(violins)}],
             main_command=["sleep", "60"],
@@ -92,18 +93,10 @@ class Orchestra(Framework):
                 return conductor
             env = [{"name": "SEAT", "value": str(rank.index)}]
             if rank in listeners:
-                env.append({"name": "STRINGS", "value": str(addresses.port(rank, listeners[rank]))})
+                env.append({"name": "STRINGS", "value": str(addresses.port(rank, declared))})
             return PodShape(env=env)
 
         return shape
-
-    def listeners(self, job: Job) -> dict[Rank, int]:
-        return {Rank("Violin", index): declared_port(job, "Violin") for index in range(job.replicas["Violin"].count)}
-
-    def peers(self, job: Job, rank: Rank) -> Iterable[Rank]:
-        if rank.role == "Conductor":
-            return self.listeners(job)
-        return [rank]
 
     def is_running(self, job: Job, states: Mapping[str, RoleState]) -> bool:
         return bool(states["Conductor"].active and states["Violin"].ready)

@@ -35,7 +35,7 @@ from trainwright.kube.client.kubeconfig import ClusterConfig, ConfigError
 from trainwright.objects.kinds.gangs import GangScheduler
 from trainwright.objects.kinds.pods import MIRROR
 from trainwright.objects.paths import value_at
-from trainwright.objects.resources import PODS
+from trainwright.objects.resources import NODES, PODS
 from trainwright.operator import Operator, install_crds
 from trainwright.operator.options import WebhookOptions
 from trainwright.operator.serving.webhooks import local_webhooks
@@ -149,7 +149,14 @@ async def _running_operator(client: Client, settings: Settings, options: UpOptio
 
     async def run_and_restart() -> None:
         while not stopping.is_set():
-            operator = Operator(client, kinds=KINDS, settings=settings, observer=recorder, read_runs=read_runs)
+            operator = Operator(
+                client,
+                kinds=KINDS,
+                settings=settings,
+                cluster_resources=(NODES,),
+                observer=recorder,
+                read_runs=read_runs,
+            )
             current[:] = [operator]
             forwarding = asyncio.create_task(_forward(operator.ready, ready))
             try:

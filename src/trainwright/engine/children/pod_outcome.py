@@ -6,9 +6,6 @@ from enum import Enum
 from trainwright.objects.kinds.pods import Pod
 from trainwright.objects.times import parse_time
 
-PORT_TAKEN = "PortTaken"
-"""The reason of a pod on the embedded node if another program listens on its assigned port."""
-
 _DISRUPTIONS = frozenset(
     {"Evicted", "Preempting", "NodeLost", "NodeShutdown", "NodeAffinity", "Shutdown", "Terminated"}
 )

@@ -24,6 +24,3 @@ class Jax(Framework):
             "NUM_PROCESSES": str(job.total_replicas),
         }
         return lambda rank: PodShape(env=env_list({**common, "PROCESS_ID": str(rank.index)}))
-
-    def listeners(self, job: Job) -> dict[Rank, int]:
-        return {COORDINATOR: declared_port(job, "Worker")}

@@ -39,10 +39,6 @@ class Paddle(Framework):
 
         return shape
 
-    def listeners(self, job: Job) -> dict[Rank, int]:
-        rendezvous = _rendezvous(job)
-        return {rendezvous: declared_port(job, rendezvous.role)}
-
 
 def _has_master(job: Job) -> bool:
     return "Master" in job.replicas

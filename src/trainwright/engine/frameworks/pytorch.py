@@ -75,17 +75,6 @@ class PyTorch(Framework):
 
         return shape
 
-    def listeners(self, job: Job) -> dict[Rank, int]:
-        """The master, and the first worker if it hosts the rendezvous."""
-        elastic = job.own_fields(PyTorchFields).elastic_policy
-        listeners = {}
-        if "Master" in job.replicas:
-            listeners[MASTER] = declared_port(job, "Master")
-        hosts_rendezvous = not elastic.rdzv_host if elastic is not None else "Master" not in job.replicas
-        if hosts_rendezvous:
-            listeners[FIRST_WORKER] = _rendezvous_port(job, elastic)
-        return listeners
-
     def waits_for(self, job: Job, rank: Rank) -> Rank | None:
         return MASTER if rank.role == "Worker" and "Master" in job.replicas else None
 

@@ -36,23 +36,6 @@ class TensorFlow(Framework):
         config_of = _sparse_configs(cluster) if _is_dynamic(job) else _configs(cluster)
         return lambda rank: PodShape(main_env=env_list({"TF_CONFIG": config_of(rank)}))
 
-    def listeners(self, job: Job) -> dict[Rank, int]:
-        """All ranks: each starts a server for its peers."""
-        if not _is_distributed(job):
-            return {}
-        listeners: dict[Rank, int] = {}
-        for role, replica in job.replicas.items():
-            port = declared_port(job, role)
-            listeners |= {Rank(role, index): port for index in range(replica.count)}
-        return listeners
-
-    def peers(self, job: Job, rank: Rank) -> Iterable[Rank]:
-        listeners = self.listeners(job)
-        if not _is_dynamic(job):
-            return listeners
-        known = {"Worker": ("PS",)}.get(rank.role, ())
-        return [peer for peer in listeners if peer == rank or peer.role in known]
-
     def has_succeeded(self, job: Job, states: Mapping[str, RoleState]) -> bool:
         """Without a chief, worker 0 decides, unless the success policy demands all workers."""
         policy = job.own_fields(TensorFlowFields).success_policy

@@ -27,13 +27,6 @@ class XGBoost(Framework):
 
         return shape
 
-    def listeners(self, job: Job) -> dict[Rank, int]:
-        """The master and, because WORKER_PORT is the same for all workers, the first of them."""
-        listeners = {MASTER: declared_port(job, "Master")}
-        if _has_workers(job):
-            listeners[FIRST_WORKER] = declared_port(job, "Worker")
-        return listeners
-
     def is_running(self, job: Job, states: Mapping[str, RoleState]) -> bool:
         """As upstream does: a job with a failed pod is Running for a moment, so that Restarting or Failed follows with
         the number of failed pods."""

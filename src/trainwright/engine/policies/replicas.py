@@ -5,13 +5,13 @@ from functools import partial
 
 from trainwright.engine.builder import PlanBuilder
 from trainwright.engine.children.classification import Classified
-from trainwright.engine.children.pod_outcome import PodOutcome, outcome_of
 from trainwright.engine.children.ranks import Rank
 from trainwright.engine.conditions import is_finished
 from trainwright.engine.facts import Facts
+from trainwright.engine.inherited_ports import has_outdated_port
 from trainwright.engine.observed import ServiceView
 from trainwright.engine.plan import FOLLOWERS_WAVE, PODS_WAVE
-from trainwright.engine.policies import gang, ports
+from trainwright.engine.policies import gang
 from trainwright.engine.policies.name_conflicts import wait_for
 from trainwright.engine.rendering.pods import PodRenderer
 from trainwright.engine.rendering.services import render_service
@@ -25,7 +25,7 @@ def bring_up(facts: Facts, builder: PlanBuilder, *, admitted: bool) -> None:
     if is_finished(builder.status):
         return
     _delete(facts, builder)
-    if not admitted or not ports.are_assigned(facts):
+    if not admitted:
         return
     renderer = PodRenderer(facts)
     for role, replica in facts.job.replicas.items():
@@ -35,10 +35,7 @@ def bring_up(facts: Facts, builder: PlanBuilder, *, admitted: bool) -> None:
             missing = [rank for rank in unfinished if rank not in facts.children.pods.ranked]
             _create_pods(facts, builder, missing, renderer)
         if replica.role.has_service:
-            services = facts.children.services
-            for rank in unfinished:
-                if rank not in services.ranked:
-                    _create(facts, builder, services, SERVICES, rank, partial(render_service, facts, rank))
+            _bring_up_services(facts, builder, unfinished)
 
 
 def _delete(facts: Facts, builder: PlanBuilder) -> None:
@@ -46,21 +43,21 @@ def _delete(facts: Facts, builder: PlanBuilder) -> None:
         builder.delete(PODS, pod.metadata)
     for service in facts.children.services.surplus.values():
         builder.delete(SERVICES, service.metadata)
-    if builder.replaced or facts.ports.listeners:
-        for rank, pod in facts.children.pods.ranked.items():
-            if builder.group_restarting or pod.metadata.uid in builder.replaced or _is_outdated(facts, rank, pod):
+    if builder.replaced:
+        for pod in facts.children.pods.ranked.values():
+            if builder.group_restarting or pod.metadata.uid in builder.replaced:
                 builder.delete(PODS, pod.metadata)
-    if facts.ports.listeners:
-        for rank, service in facts.children.services.ranked.items():
-            if facts.ports.is_outdated(service.metadata, [rank]):
-                builder.delete(SERVICES, service.metadata)
 
 
-def _is_outdated(facts: Facts, rank: Rank, pod: Pod) -> bool:
-    """True if the pod was created with other ports and has not succeeded with them."""
-    if not facts.ports.listeners or outcome_of(pod) is PodOutcome.SUCCEEDED:
-        return False
-    return facts.ports.is_outdated(pod.metadata, facts.framework.peers(facts.job, rank))
+def _bring_up_services(facts: Facts, builder: PlanBuilder, unfinished: list[Rank]) -> None:
+    """Deletes Services of earlier versions when no pod uses their ports; the next reconcile creates them again."""
+    services = facts.children.services
+    for rank in unfinished:
+        service = services.ranked.get(rank)
+        if service is None:
+            _create(facts, builder, services, SERVICES, rank, partial(render_service, facts, rank))
+        elif not facts.inherited_ports and has_outdated_port(facts.job, rank, service.metadata):
+            builder.delete(SERVICES, service.metadata)
 
 
 def _create_pods(facts: Facts, builder: PlanBuilder, missing: list[Rank], renderer: PodRenderer) -> None:

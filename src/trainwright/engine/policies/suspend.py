@@ -36,7 +36,7 @@ def _reset(facts: Facts, builder: PlanBuilder) -> None:
 
     Their UIDs stay in the status until the last pod is gone: one write for each of a thousand pods would be too many.
     """
-    for field in ("completedIndexes", "restarts", "ports"):
+    for field in ("completedIndexes", "restarts"):
         builder.put(field, None)
     present = {pod.metadata.uid for pod in facts.children.pods.controlled}
     builder.replaced = builder.replaced | present if present else set()

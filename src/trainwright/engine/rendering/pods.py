@@ -5,13 +5,12 @@ from functools import partial
 
 from trainwright.api.defaults import main_container
 from trainwright.api.labels import JOB_ROLE
-from trainwright.engine.assigned_ports import PORTS, format_ports
 from trainwright.engine.children.labels import earlier_labels, rank_labels
 from trainwright.engine.children.ranks import Rank
 from trainwright.engine.facts import Facts
 from trainwright.engine.framework import PodShape
+from trainwright.engine.inherited_ports import PORTS, format_ports
 from trainwright.engine.rendering.init_containers import init_containers, with_free_names
-from trainwright.engine.settings import Addressing
 from trainwright.objects import Object, node_annotations
 from trainwright.objects.metadata import controller_reference
 
@@ -48,14 +47,13 @@ class PodRenderer:
         }
 
 
-def assigned_ports(facts: Facts, rank: Rank, declared: list[Object]) -> list[Object]:
-    """The container's ports, with the assigned port in place of the one that the rank listens on."""
-    assigned = facts.ports.get(rank)
-    if assigned is None:
+def container_ports(facts: Facts, rank: Rank, declared: list[Object]) -> list[Object]:
+    """The declared ports; an inherited port is in place of the one with the kind's port name."""
+    inherited = facts.inherited_ports.get(rank)
+    if inherited is None:
         return declared
-    listening = (facts.job.kind.port_name, facts.ports.listeners.get(rank))
     return [
-        {**port, "containerPort": assigned} if (port.get("name"), port["containerPort"]) == listening else port
+        {**port, "containerPort": inherited} if port.get("name") == facts.job.kind.port_name else port
         for port in declared
     ]
 
@@ -85,7 +83,7 @@ def _containers(facts: Facts, rank: Rank, containers: list[Object], shape: PodSh
             ours["env"] = [*(container.get("env") or []), *env]
         if container is main:
             if container.get("ports"):
-                ours["ports"] = assigned_ports(facts, rank, container["ports"])
+                ours["ports"] = container_ports(facts, rank, container["ports"])
             if shape.main_mounts:
                 ours["volumeMounts"] = [*(container.get("volumeMounts") or []), *shape.main_mounts]
             if shape.main_command and not container.get("command"):
@@ -114,22 +112,19 @@ def _metadata(facts: Facts, rank: Rank, template: Object) -> Object:
         labels[JOB_ROLE] = "master"
     metadata: Object = {"labels": labels}
     written = {key: value for key, value in (template.get("annotations") or {}).items() if key != PORTS}
-    if annotations := {**written, **_annotations(facts, rank)}:
+    if annotations := {**written, **_annotations(facts)}:
         metadata["annotations"] = annotations
     if template.get("finalizers"):
         metadata["finalizers"] = template["finalizers"]
     return metadata
 
 
-def _annotations(facts: Facts, rank: Rank) -> dict[str, str]:
+def _annotations(facts: Facts) -> dict[str, str]:
     of_job = facts.job.metadata.annotations
     annotations = {key: value for key, value in of_job.items() if key.startswith(node_annotations.PREFIX)}
-    peers = facts.framework.peers(facts.job, rank) if facts.ports.listeners else ()
-    if ports := format_ports(facts.job, facts.ports, peers):
-        annotations[PORTS] = ports
-    if (port := facts.ports.get(rank)) is not None:
-        annotations[node_annotations.LISTEN_PORTS] = str(port)
-    if facts.settings.addressing is Addressing.HOST_PORTS:
+    if facts.inherited_ports:
+        annotations[PORTS] = format_ports(facts.job, facts.inherited_ports)
+    if facts.settings.one_machine:
         total = sum(replica.count for replica in facts.job.replicas.values())
         annotations[node_annotations.REPLICAS] = str(total)
     return annotations

@@ -3,11 +3,11 @@
 from collections.abc import Iterable
 
 from trainwright.api.defaults import main_container
-from trainwright.engine.assigned_ports import PORTS, format_ports
 from trainwright.engine.children.labels import rank_labels
 from trainwright.engine.children.ranks import Rank
 from trainwright.engine.facts import Facts
-from trainwright.engine.rendering.pods import assigned_ports
+from trainwright.engine.inherited_ports import PORTS, format_ports
+from trainwright.engine.rendering.pods import container_ports
 from trainwright.objects import Object
 from trainwright.objects.metadata import controller_reference
 
@@ -22,8 +22,8 @@ def render_service(facts: Facts, rank: Rank) -> Object:
         "labels": labels,
         "ownerReferences": [controller_reference(job.raw)],
     }
-    if ports := format_ports(job, facts.ports, [rank]):
-        metadata["annotations"] = {PORTS: ports}
+    if port := facts.inherited_ports.get(rank):
+        metadata["annotations"] = {PORTS: format_ports(job, {rank: port})}
     return {
         "apiVersion": "v1",
         "kind": "Service",
@@ -31,7 +31,7 @@ def render_service(facts: Facts, rank: Rank) -> Object:
         "spec": {
             "clusterIP": "None",
             "selector": labels,
-            "ports": _service_ports(assigned_ports(facts, rank, declared)),
+            "ports": _service_ports(container_ports(facts, rank, declared)),
         },
     }
 

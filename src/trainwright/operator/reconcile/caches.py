@@ -127,7 +127,7 @@ class Caches:
         """The pods that the job controls."""
         return self.pods.store.by_index(_JOB, job_uid)
 
-    def observe(self, job: ObjectMeta, *, taken_ports: frozenset[int]) -> Observed:
+    def observe(self, job: ObjectMeta) -> Observed:
         """The engine's input: the job's children, other objects with its name in their label, nodes and priorities."""
         classes = self.priorities.store.all() if self.priorities else ()
         name = f"{job.namespace}/{job.name}"
@@ -135,7 +135,6 @@ class Caches:
         return Observed(
             pods=tuple(self.pods.store.by_index(_JOB, job.uid, name)),
             services=tuple(self.services.store.by_index(_JOB, job.uid, name)),
-            taken_ports=taken_ports,
             extras=(*extras, *self._claimed.get(job.uid, {}).values()),
             nodes=None if self.nodes is None else NodesByName(self.nodes.store),
             priorities={one.metadata.name: one.value for one in classes},

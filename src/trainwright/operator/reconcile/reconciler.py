@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from trainwright.api.errors import InvalidJob
 from trainwright.api.job import Job, read_job, salvage_job
 from trainwright.api.kinds import Kind
-from trainwright.engine import Addressing, Plan, Settings, plan
+from trainwright.engine import Plan, Settings, plan
 from trainwright.engine.framework import Framework
 from trainwright.engine.frameworks import FRAMEWORKS
 from trainwright.kube.client.errors import ApiError, Conflict, NotFound, Unreachable
@@ -19,7 +19,6 @@ from trainwright.operator.reconcile.applier import Applier
 from trainwright.operator.reconcile.caches import Caches
 from trainwright.operator.reconcile.child_errors import InvalidChild
 from trainwright.operator.reconcile.count_pacer import CountPacer
-from trainwright.operator.reconcile.port_ledger import PortReservations, listening_ports, ports_of_other_jobs
 
 log = logging.getLogger(__name__)
 
@@ -32,8 +31,8 @@ CONFLICTS_TO_REPORT = 5
 
 
 class Reconciler:
-    """Between two reconciliations it keeps only the ports of plans in flight, the number of conflicts in a row and when
-    numbers of pods are due. Everything else is in the caches."""
+    """Between two reconciliations it keeps only the number of conflicts in a row and when numbers of pods are due.
+    Everything else is in the caches."""
 
     def __init__(
         self,
@@ -52,7 +51,6 @@ class Reconciler:
         self._caches = caches
         self._applier = applier
         self._clock = clock
-        self._reservations = PortReservations()
         self._conflicts: dict[ObjectKey, int] = {}
         self._pacer = pacer or CountPacer()
 
@@ -78,7 +76,8 @@ class Reconciler:
 
     async def _plan_and_apply(self, kind: Kind, key: ObjectKey, job: Object, typed: Job) -> Outcome:
         now = self._clock()
-        decided = self._decide(typed, now)
+        observed = self._caches.observe(typed.metadata)
+        decided = plan(typed, observed, self._settings, now, frameworks=self._frameworks)
         wait = self._pacer.delay(key) if decided.only_counts else 0.0
         if wait:
             due = now + timedelta(seconds=wait)
@@ -125,14 +124,6 @@ class Reconciler:
         except InvalidJob as error:
             return salvage_job(job, kind, error)
 
-    def _decide(self, job: Job, now: datetime) -> Plan:
-        uid = job.metadata.uid
-        observed = self._caches.observe(job.metadata, taken_ports=self._taken_ports(uid))
-        decided = plan(job, observed, self._settings, now, frameworks=self._frameworks)
-        # Nothing is awaited since the taken ports were read, so no other plan can have chosen the same.
-        self._reservations.reserve(uid, decided.status)
-        return decided
-
     async def _apply(self, kind: Kind, key: ObjectKey, job: Object, decided: Plan) -> Outcome | None:
         """None if every write succeeded."""
         try:
@@ -143,8 +134,6 @@ class Reconciler:
             return Done()  # the job has just been deleted
         except (ApiError, Unreachable) as error:
             return Retry.after(error, f"failed to write the status: {error}")
-        finally:
-            self._reservations.release(job["metadata"]["uid"])
         self._conflicts.pop(key, None)
         return max(failures, key=lambda failure: failure.seconds, default=None)
 
@@ -161,14 +150,3 @@ class Reconciler:
                 pause,
             )
         return RequeueAfter(pause)
-
-    def _taken_ports(self, uid: str) -> frozenset[int]:
-        if self._settings.addressing is not Addressing.HOST_PORTS:
-            return frozenset()
-        pods = self._caches.pods.store.all()
-        with_pods = {owner.uid for pod in pods if not pod.finished and (owner := pod.metadata.controller)}
-        return (
-            self._reservations.taken(excluding=uid)
-            | ports_of_other_jobs(self._caches.all_jobs(), uid, with_pods=with_pods)
-            | listening_ports(node.metadata for node in (self._caches.nodes.store.all() if self._caches.nodes else ()))
-        )
