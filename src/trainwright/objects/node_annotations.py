@@ -12,9 +12,6 @@ PYTHON = f"{PREFIX}python"
 DIRECTORY = f"{PREFIX}directory"
 """On jobs and pods: the directory of the manifest; the default working directory of containers."""
 
-LISTEN_PORTS = f"{PREFIX}listen-ports"
-"""On pods: the ports that must be free when their processes start, `23456` or `2222,2223`."""
-
 LOG_MAX_SIZE = f"{PREFIX}log-max-size"
 """On jobs and pods: the size at which a log file of a container is rotated, a quantity such as `100Mi`."""
 
@@ -32,9 +29,6 @@ HOST_FILES = f"{PREFIX}host-files"
 
 LISTENING = f"{PREFIX}listening"
 """On pods: the TCP ports on which their programs listen at the pod's address, `6006,23456`. The node writes it."""
-
-LISTENING_PORTS = f"{PREFIX}listening-ports"
-"""On nodes: the ports on which programs of the machine listen, `22,8080`."""
 
 HOST_IMAGE = "trainwright/host"
 """The image of pods that run on this machine's own files. It is not an annotation, but used in the same way."""

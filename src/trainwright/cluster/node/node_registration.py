@@ -9,11 +9,9 @@ from trainwright.cluster.node.disk import read_disk
 from trainwright.cluster.node.image_list import read_images
 from trainwright.cluster.node.node_status import (
     LEASE_NAMESPACE,
-    format_ports,
     lease,
     node_metadata,
     node_status,
-    reported_ports,
 )
 from trainwright.cluster.node.pods.node_config import NodeConfig
 from trainwright.kube.client.async_client import Client
@@ -21,7 +19,6 @@ from trainwright.kube.client.errors import AlreadyExists, ApiError, NotFound, Un
 from trainwright.kube.controller.reflector import Reflector
 from trainwright.kube.controller.store import Store, raw_metadata
 from trainwright.objects import Object
-from trainwright.objects.node_annotations import LISTENING_PORTS
 from trainwright.objects.resources import LEASES, NODES
 
 log = logging.getLogger(__name__)
@@ -29,7 +26,6 @@ log = logging.getLogger(__name__)
 _LEASE_PERIOD = 10.0
 _STATUS_PERIOD = 300.0
 """As the kubelet's."""
-_PORTS_PERIOD = 2.0
 
 
 class NodeRegistration:
@@ -40,7 +36,6 @@ class NodeRegistration:
         self._config = config
         self._name = config.node_name
         self._deleted = asyncio.Event()
-        self._ports: frozenset[int] = frozenset()
         nodes: Store[Object] = Store(metadata=raw_metadata)
         self.reflector: Reflector[Object] = Reflector(
             client,
@@ -52,8 +47,7 @@ class NodeRegistration:
         )
 
     async def register(self) -> None:
-        self._ports = reported_ports()
-        metadata = node_metadata(self._name, self._config.machine, sandbox=self._config.sandbox, ports=self._ports)
+        metadata = node_metadata(self._name, self._config.machine, sandbox=self._config.sandbox)
         network = str(self._config.pod_network)
         node: Object = {"metadata": metadata, "spec": {"podCIDR": network, "podCIDRs": [network]}}
         try:
@@ -66,7 +60,6 @@ class NodeRegistration:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._lease_loop())
             tasks.create_task(self._status_loop())
-            tasks.create_task(self._ports_loop())
             tasks.create_task(self._registration_loop())
 
     async def report_status(self) -> None:
@@ -112,18 +105,6 @@ class NodeRegistration:
             await self._client.patch(LEASES, self._name, {"spec": wanted["spec"]}, namespace=LEASE_NAMESPACE)
         except NotFound:
             await self._client.create(LEASES, wanted)
-
-    async def _ports_loop(self) -> None:
-        while True:
-            await asyncio.sleep(_PORTS_PERIOD)
-            await _try("ports of the node", self._report_ports)
-
-    async def _report_ports(self) -> None:
-        ports = reported_ports()
-        if ports != self._ports:
-            annotations = {LISTENING_PORTS: format_ports(ports)}
-            await self._client.patch(NODES, self._name, {"metadata": {"annotations": annotations}})
-            self._ports = ports
 
 
 async def _try(what: str, update: Callable[[], Awaitable[None]]) -> None:

@@ -2,7 +2,7 @@
 
 import os
 import platform
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from fractions import Fraction
@@ -14,11 +14,10 @@ from trainwright.cluster.node.descriptors import most_pods
 from trainwright.cluster.node.devices.allocation import GPU_RESOURCE
 from trainwright.cluster.node.devices.nvidia import Gpu, read_gpus
 from trainwright.cluster.node.disk import Disk, how_to_free
-from trainwright.cluster.node.supervisor.ports import first_ephemeral_port, read_reserved_ports
 from trainwright.cluster.node.supervisor.sandbox.detection import Sandbox
 from trainwright.objects import Object
 from trainwright.objects.kinds.nodes import NODE_ADDRESS, OWN_PORTS
-from trainwright.objects.node_annotations import LISTENING_PORTS, SANDBOX
+from trainwright.objects.node_annotations import SANDBOX
 from trainwright.objects.times import format_micro_time, format_time
 
 LEASE_NAMESPACE = "kube-node-lease"
@@ -72,15 +71,14 @@ def read_machine(directory: Path) -> Machine:
     )
 
 
-def node_metadata(name: str, machine: Machine, *, sandbox: Sandbox, ports: Iterable[int]) -> Object:
+def node_metadata(name: str, machine: Machine, *, sandbox: Sandbox) -> Object:
     labels = {
         "kubernetes.io/hostname": name,
         "kubernetes.io/os": "linux",
         "kubernetes.io/arch": machine.architecture,
         **_gpu_labels(machine.gpus),
     }
-    annotations = {SANDBOX: sandbox.level, LISTENING_PORTS: format_ports(ports)}
-    return {"name": name, "labels": labels, "annotations": annotations}
+    return {"name": name, "labels": labels, "annotations": {SANDBOX: sandbox.level}}
 
 
 def _gpu_labels(gpus: Sequence[Gpu]) -> dict[str, str]:
@@ -192,17 +190,6 @@ def lease(name: str, *, now: datetime) -> Object:
         "metadata": {"name": name, "namespace": LEASE_NAMESPACE},
         "spec": {"holderIdentity": name, "leaseDurationSeconds": LEASE_SECONDS, "renewTime": format_micro_time(now)},
     }
-
-
-def reported_ports() -> frozenset[int]:
-    """TCP ports in use below the ephemeral range. Jobs are assigned no ports above it."""
-    limit = first_ephemeral_port()
-    listening = {listener.port for listener in read_listeners()}
-    return frozenset(port for port in listening | read_reserved_ports() if port < limit)
-
-
-def format_ports(ports: Iterable[int]) -> str:
-    return ",".join(str(port) for port in sorted(ports))
 
 
 def _os_name(text: str) -> str:

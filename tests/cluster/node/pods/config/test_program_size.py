@@ -147,18 +147,10 @@ def test_an_expansion_that_is_too_long_names_its_place() -> None:
         expand("$(A)$(A)", {"A": "x" * 100}, limit=100)
 
 
-@pytest.mark.parametrize(
-    ("annotations", "message"),
-    [
-        ({"listen-ports": "9" * 5000}, "write 23456 or 80,443"),
-        ({"listen-ports": "1," * 2000}, "write 23456 or 80,443"),
-        ({"log-max-size": "9" * 5000}, "write a size such as 100Mi"),
-    ],
-)
-def test_an_annotation_with_thousands_of_digits_is_a_reason_to_wait(annotations: dict[str, str], message: str) -> None:
-    (waiting,) = waiting_reasons(pod(annotations=annotations))
+def test_an_annotation_with_thousands_of_digits_is_a_reason_to_wait() -> None:
+    (waiting,) = waiting_reasons(pod(annotations={"log-max-size": "9" * 5000}))
     assert waiting.reason == "InvalidAnnotation"
-    assert message in waiting.message
+    assert "write a size such as 100Mi" in waiting.message
     assert len(waiting.message) < 300
 
 

@@ -382,10 +382,7 @@ def test_sidecars_are_marked() -> None:
 # The rest
 
 
-@pytest.mark.parametrize(
-    "annotations",
-    [{"listen-ports": "http"}, {"listen-ports": "70000"}, {"python": "venv/bin/python"}, {"directory": "/"}],
-)
+@pytest.mark.parametrize("annotations", [{"log-max-size": "much"}, {"python": "venv/bin/python"}, {"directory": "/"}])
 def test_an_invalid_annotation_is_quoted(annotations: dict[str, str]) -> None:
     (waiting,) = waiting_reasons(pod(annotations=annotations))
     ((name, value),) = annotations.items()
@@ -393,15 +390,9 @@ def test_an_invalid_annotation_is_quoted(annotations: dict[str, str]) -> None:
     assert f"node.trainwright.dev/{name}: {value!r}" in waiting.message
 
 
-def test_ports_grace_period_policy_and_name_are_in_the_config() -> None:
-    subject = pod(
-        annotations={"listen-ports": "23456, 80"},
-        terminationGracePeriodSeconds=0,
-        restartPolicy="OnFailure",
-        hostname="h" * 63 + "x",
-    )
+def test_grace_period_policy_and_name_are_in_the_config() -> None:
+    subject = pod(terminationGracePeriodSeconds=0, restartPolicy="OnFailure", hostname="h" * 63 + "x")
     found = run(subject).pod_json
-    assert found["listenPorts"] == [23456, 80]
     assert (found["grace"], found["restartPolicy"], found["hostname"]) == (0, "OnFailure", "h" * 63)
     assert run(pod()).pod_json["grace"] == 30
 

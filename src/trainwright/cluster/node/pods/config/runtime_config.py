@@ -38,11 +38,9 @@ from trainwright.cluster.node.supervisor.sandbox.sandbox import OVERLAY
 from trainwright.cluster.node.volumes.files import UnsupportedVolumeError
 from trainwright.cluster.node.volumes.sources import Volume, VolumeContext, plan_volumes
 from trainwright.objects import Object
-from trainwright.objects.decimals import parse_decimal
-from trainwright.objects.node_annotations import DIRECTORY, HOST_IMAGE, LISTEN_PORTS, LOG_MAX_SIZE, PYTHON
+from trainwright.objects.node_annotations import DIRECTORY, HOST_IMAGE, LOG_MAX_SIZE, PYTHON
 from trainwright.objects.quantities import parse_quantity
 
-_MAX_LISTEN_PORTS = 1000
 _MAX_QUOTED = 100
 _MAX_REASONS = 20
 """After so many containers with an error the others of a pod are not configured."""
@@ -88,11 +86,10 @@ def generate_runtime_config(
     except UnsupportedVolumeError as error:
         return (WaitingReason(reason="UnsupportedVolume", message=str(error)),)
     annotations = pod["metadata"].get("annotations") or {}
-    ports = _listen_ports(annotations.get(LISTEN_PORTS, ""))
     log_limit = _log_limit(annotations.get(LOG_MAX_SIZE))
     waiting = [
         *_unsupported_pod(pod["spec"], context),
-        *_invalid_annotations(annotations, ports, log_limit),
+        *_invalid_annotations(annotations, log_limit),
         *_unsupported_containers(pod, context),
     ]
     if waiting:
@@ -103,7 +100,6 @@ def generate_runtime_config(
     return RuntimeConfig(
         pod_json={
             **_pod_fields(pod, context, volumes),
-            "listenPorts": ports or [],
             "logLimit": log_limit,
             "cgroups": _cgroups(context, pod, containers.configs),
             **containers.configs,
@@ -284,15 +280,10 @@ def _unsupported_containers(pod: Object, context: PodContext) -> list[WaitingRea
     return waiting
 
 
-def _invalid_annotations(
-    annotations: Mapping[str, str], ports: list[int] | None, log_limit: int | None
-) -> list[WaitingReason]:
+def _invalid_annotations(annotations: Mapping[str, str], log_limit: int | None) -> list[WaitingReason]:
     waiting = []
     if log_limit is None:
         text = f"annotation {LOG_MAX_SIZE}: {_quoted(annotations[LOG_MAX_SIZE])}: write a size such as 100Mi"
-        waiting.append(WaitingReason(reason="InvalidAnnotation", message=text))
-    if ports is None:
-        text = f"annotation {LISTEN_PORTS}: {_quoted(annotations[LISTEN_PORTS])}: write 23456 or 80,443"
         waiting.append(WaitingReason(reason="InvalidAnnotation", message=text))
     for name in (PYTHON, DIRECTORY):
         path = annotations.get(name, "/absolute")
@@ -327,10 +318,3 @@ def _log_limit(text: str | None) -> int | None:
     except ValueError:
         return None
     return size if size > 0 else None
-
-
-def _listen_ports(text: str) -> list[int] | None:
-    """None if the annotation is invalid."""
-    items = [item.strip() for item in text.split(",") if item.strip()]
-    ports = [parse_decimal(item) or 0 for item in items]
-    return ports if all(0 < port < 65536 for port in ports) and len(ports) <= _MAX_LISTEN_PORTS else None
