@@ -99,7 +99,7 @@ def manifest(harness: ClusterHarness) -> Object:
 
 async def check_pods(harness: ClusterHarness, *, owner: Object) -> None:
     pods = await list_named(harness, PODS)
-    port, host = await master_port(harness), "life-master-0"
+    host = "life-master-0"
     assert sorted(pods) == [name for name, _, _ in REPLICAS]
     for rank, (name, role, index) in enumerate(REPLICAS):
         pod = pods[name]
@@ -109,8 +109,8 @@ async def check_pods(harness: ClusterHarness, *, owner: Object) -> None:
         (container,) = pod["spec"]["containers"]
         assert container["env"] == [
             {"name": "PYTHONUNBUFFERED", "value": "1"},
-            {"name": "MASTER_PORT", "value": str(port)},
-            {"name": "PET_MASTER_PORT", "value": str(port)},
+            {"name": "MASTER_PORT", "value": "23456"},
+            {"name": "PET_MASTER_PORT", "value": "23456"},
             {"name": "MASTER_ADDR", "value": host},
             {"name": "PET_MASTER_ADDR", "value": host},
             {"name": "WORLD_SIZE", "value": "3"},
@@ -120,13 +120,11 @@ async def check_pods(harness: ClusterHarness, *, owner: Object) -> None:
             {"name": "PET_NNODES", "value": "3"},
         ]
         (exposed,) = container["ports"]
-        assert exposed["name"] == "pytorchjob-port"
-        assert exposed["containerPort"] == (port if role == "master" else 23456)
+        assert (exposed["name"], exposed["containerPort"]) == ("pytorchjob-port", 23456)
 
 
 async def check_services(harness: ClusterHarness, *, owner: Object) -> None:
     services = await list_named(harness, SERVICES)
-    port = await master_port(harness)
     assert sorted(services) == [name for name, _, _ in REPLICAS]
     for name, role, index in REPLICAS:
         service = services[name]
@@ -135,7 +133,7 @@ async def check_services(harness: ClusterHarness, *, owner: Object) -> None:
         assert service["spec"]["clusterIP"] == "None"
         assert service["spec"]["selector"] == service_labels("life", role, index)
         (exposed,) = service["spec"]["ports"]
-        assert (exposed["name"], exposed["port"]) == ("pytorchjob-port", port if role == "master" else 23456)
+        assert (exposed["name"], exposed["port"]) == ("pytorchjob-port", 23456)
 
 
 async def check_cleaned_up(harness: ClusterHarness) -> None:
@@ -212,8 +210,3 @@ async def list_named(harness: ClusterHarness, resource: Resource) -> dict[str, O
         resource, namespace=harness.namespace, label_selector="training.kubeflow.org/job-name=life"
     )
     return {item["metadata"]["name"]: item for item in found.items}
-
-
-async def master_port(harness: ClusterHarness) -> int:
-    """The declared port, unless the operator had to move it because another program on this machine has it."""
-    return int((await job(harness))["status"].get("ports", {}).get("master-0", 23456))

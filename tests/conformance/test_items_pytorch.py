@@ -41,12 +41,12 @@ async def test_item_01_pods_and_services_of_a_job_and_its_success(cluster: Clust
     pod, service = pods["job-master-0"], services["job-master-0"]
     (exposed,), (offered,) = pod["spec"]["containers"][0]["ports"], service["spec"]["ports"]
     assert exposed["name"] == offered["name"] == "pytorchjob-port"
-    assert exposed["containerPort"] == offered["port"]
-    port, address = str(offered["port"]), service["metadata"]["name"]
+    assert exposed["containerPort"] == offered["port"] == 23456
+    address = service["metadata"]["name"]
     assert list(environment(pod).items()) == [
         ("PYTHONUNBUFFERED", "1"),
-        ("MASTER_PORT", port),
-        ("PET_MASTER_PORT", port),
+        ("MASTER_PORT", "23456"),
+        ("PET_MASTER_PORT", "23456"),
         ("MASTER_ADDR", address),
         ("PET_MASTER_ADDR", address),
         ("WORLD_SIZE", "3"),
@@ -98,7 +98,7 @@ async def test_item_06_an_elastic_job_has_an_autoscaler_and_torchrun_variables(
     assert environment(pod) == {
         "PYTHONUNBUFFERED": "1",
         "PET_NPROC_PER_NODE": "auto",
-        "PET_RDZV_ENDPOINT": f"job-worker-0:{service['spec']['ports'][0]['port']}",
+        "PET_RDZV_ENDPOINT": "job-worker-0:23456",
         "PET_RDZV_BACKEND": "c10d",
         "PET_NNODES": "1:3",
         "PET_MAX_RESTARTS": "3",

@@ -4,7 +4,7 @@ import pytest
 
 from tests.support.engine.planning import child, decide
 from tests.support.harness.cluster_harness import ClusterHarness
-from tests.support.harness.job_harness import JobHarness, environment, owner_reference
+from tests.support.harness.job_harness import environment, owner_reference
 from tests.support.objects import upstream
 from tests.support.objects.jobs import JobBuilder, template
 from tests.support.objects.upstream import pod_labels, service_labels
@@ -32,17 +32,17 @@ async def test_item_51_pods_and_services_of_a_paddlejob_and_its_success(cluster:
     pod, service = pods["job-master-0"], services["job-master-0"]
     (exposed,), (offered,) = pod["spec"]["containers"][0]["ports"], service["spec"]["ports"]
     assert exposed["name"] == offered["name"] == "master"
-    assert exposed["containerPort"] == offered["port"]
+    assert exposed["containerPort"] == offered["port"] == 36543
     address = {"fieldRef": {"apiVersion": "v1", "fieldPath": "status.podIP"}}
     assert pod["spec"]["containers"][0]["env"] == [
         {"name": "PYTHONUNBUFFERED", "value": "1"},
         {"name": "PADDLE_JOB_ID", "value": "job"},
         {"name": "PADDLE_NNODES", "value": "3"},
         {"name": "POD_IP_DUMMY", "valueFrom": address},
-        {"name": "PADDLE_MASTER", "value": f"$(POD_IP_DUMMY):{offered['port']}"},
+        {"name": "PADDLE_MASTER", "value": "$(POD_IP_DUMMY):36543"},
         {"name": "PADDLE_SERVER_NUM", "value": "1"},
     ]
-    assert environment(pods["job-worker-0"])["PADDLE_MASTER"] == f"job-master-0:{offered['port']}"
+    assert environment(pods["job-worker-0"])["PADDLE_MASTER"] == "job-master-0:36543"
 
     await jobs.wait_until_running("job")
     await jobs.end("job-master-0", exit_code=0)
@@ -70,10 +70,9 @@ def test_item_57_environment_of_a_jaxjob_as_planned(row: str) -> None:
     assert list(environment(child(planned, "digits-worker-1")).items()) == expected_environment(row, "digits", "1")
 
 
-@pytest.mark.apiserver
-async def test_item_57_environment_of_a_jaxjob(harness: JobHarness) -> None:
+async def test_item_57_environment_of_a_jaxjob(cluster: ClusterHarness) -> None:
     """The index of a pod is always a number."""
-    jobs = harness.of(JAX)
+    jobs = cluster.of(JAX)
     for row in ENVIRONMENT:
         await jobs.submit(jaxjob(row))
     for row in ENVIRONMENT:

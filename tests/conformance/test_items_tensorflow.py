@@ -46,7 +46,7 @@ async def test_items_12_19_29_pods_and_services_of_a_tfjob_and_its_success(clust
         assert services[name]["spec"]["clusterIP"] == "None"
         (exposed,), (offered,) = pods[name]["spec"]["containers"][0]["ports"], services[name]["spec"]["ports"]
         assert exposed["name"] == offered["name"] == "tfjob-port"
-        assert exposed["containerPort"] == offered["port"] == offered["targetPort"]
+        assert exposed["containerPort"] == offered["port"] == offered["targetPort"] == 2222
         for one in (pods[name], services[name]):
             assert one["metadata"]["ownerReferences"] == [owner_reference(job)]
 
@@ -275,19 +275,25 @@ def test_items_20_21_28_tf_config_as_planned(row: str, domain: str) -> None:
     assert config_of(made) == expected_config(row, domain, "digits", "team")
 
 
+async def test_items_20_21_28_tf_config(cluster: ClusterHarness) -> None:
+    await check_configs(cluster.of(TENSORFLOW), domain="")
+
+
 @pytest.mark.apiserver
-@DOMAINS
-async def test_items_20_21_28_tf_config(client: Client, real_namespace: str, domain: str) -> None:
-    settings = Settings(cluster_domain=domain)
+async def test_items_20_21_28_tf_config_with_a_domain(client: Client, real_namespace: str) -> None:
+    settings = Settings(cluster_domain="tf.training.org")
     async with running_operator(client, namespace=real_namespace, settings=settings) as operator:
-        harness = JobHarness(client, real_namespace, operator, kind=TENSORFLOW)
-        for row in CONFIGS:
-            await harness.submit(configured(row))
-        for row, config in CONFIGS.items():
-            names = [f"{row}-{role.lower()}-{i}" for role, count in config.roles.items() for i in range(count)]
-            await harness.wait_for_children(row, names)
-            made = (await harness.pods(row))[f"{row}-{config.of}"]
-            assert config_of(made) == expected_config(row, domain, row, real_namespace)
+        await check_configs(JobHarness(client, real_namespace, operator, kind=TENSORFLOW), domain="tf.training.org")
+
+
+async def check_configs(harness: JobHarness, *, domain: str) -> None:
+    for row in CONFIGS:
+        await harness.submit(configured(row))
+    for row, config in CONFIGS.items():
+        names = [f"{row}-{role.lower()}-{i}" for role, count in config.roles.items() for i in range(count)]
+        await harness.wait_for_children(row, names)
+        made = (await harness.pods(row))[f"{row}-{config.of}"]
+        assert config_of(made) == expected_config(row, domain, row, harness.namespace)
 
 
 def configured(row: str) -> JobBuilder:

@@ -5,8 +5,6 @@ The manifests have cleanPodPolicy directly under `spec`, a role named `Ps` and i
 """
 
 import asyncio
-import json
-import re
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -52,18 +50,13 @@ Get = Callable[..., Any]
 """`kubectl get … -o json`"""
 
 
-def check_tf_config(get: Get, *, moved_ports: bool) -> None:
-    """The text of the tutorial, but for ports: one machine has one port 2222 for three servers."""
+def check_tf_config(get: Get) -> None:
+    """The text of the tutorial."""
     [shown] = yaml.safe_load((TUTORIAL / "tf_config.yaml").read_text())["spec"]["containers"]
     expected = environment({"spec": {"containers": [shown]}})["TF_CONFIG"]
 
     given = environment(get("pod", "distributed-training-worker-0", "-n", NAMESPACE))["TF_CONFIG"]
-    if not moved_ports:
-        assert given == expected
-        return
-    assert re.sub(r":\d+\"", ':2222"', given) == expected
-    ports = {address.rpartition(":")[2] for role in json.loads(given)["cluster"].values() for address in role}
-    assert len(ports) == 3
+    assert given == expected
 
 
 def check_single_worker(pod: Object) -> None:
@@ -72,7 +65,7 @@ def check_single_worker(pod: Object) -> None:
     assert {"name": "training", "persistentVolumeClaim": {"claimName": "tfevent-volume"}} in pod["spec"]["volumes"]
 
 
-def check_pytorch_environment(pod: Object, *, moved_ports: bool) -> None:
+def check_pytorch_environment(pod: Object) -> None:
     """The variables of the tutorial's master among those of training-operator 1.9.4, which gives the master its
     name."""
     _, _, shown = (TUTORIAL / "pytorch_container.txt").read_text().partition("Environment:\n")
@@ -80,8 +73,6 @@ def check_pytorch_environment(pod: Object, *, moved_ports: bool) -> None:
     expected["MASTER_ADDR"] = "pytorch-dist-mnist-gloo-master-0"
 
     given = environment(pod)
-    if moved_ports:
-        expected["MASTER_PORT"] = given["MASTER_PORT"]
     of_1_9_4 = {
         "PYTHONUNBUFFERED": "1",
         "PET_MASTER_PORT": expected["MASTER_PORT"],
@@ -155,9 +146,9 @@ def test_the_commands_of_the_tutorial_on_the_embedded_cluster(cluster: Commands)
     cluster.kubectl(*wait, "--for=create", "-n", NAMESPACE, *pods)
     cluster.kubectl(*wait, "--for=create", "pod/pytorch-dist-mnist-gloo-master-0", "configmap/tensorflow-mnist-config")
     cluster.kubectl(*wait, "--for=create", "-n", "mpi-operator", "configmap/tensorflow-benchmarks-config")
-    check_tf_config(cluster.get, moved_ports=True)
+    check_tf_config(cluster.get)
     check_single_worker(cluster.get("pod", "mnist-worker-0", "-n", NAMESPACE))
-    check_pytorch_environment(cluster.get("pod", "pytorch-dist-mnist-gloo-master-0"), moved_ports=True)
+    check_pytorch_environment(cluster.get("pod", "pytorch-dist-mnist-gloo-master-0"))
     check_mpi_config(
         cluster.get("configmap", "tensorflow-benchmarks-config", "-n", "mpi-operator"), "tensorflow-benchmarks"
     )
@@ -189,10 +180,10 @@ async def test_the_same_manifests_on_a_real_api_server(job_plane: ControlPlane, 
 
 
 def check_objects(kubectl: RealKubectl) -> None:
-    check_tf_config(kubectl.get, moved_ports=False)
+    check_tf_config(kubectl.get)
     check_single_worker(kubectl.get("pod", "mnist-worker-0", "-n", NAMESPACE))
     master = kubectl.get("pod", "pytorch-dist-mnist-gloo-master-0", "-n", NAMESPACE)
-    check_pytorch_environment(master, moved_ports=False)
+    check_pytorch_environment(master)
     for job in ("tensorflow-benchmarks", "tensorflow-mnist"):
         check_mpi_config(kubectl.get("configmap", f"{job}-config", "-n", NAMESPACE), job)
 
