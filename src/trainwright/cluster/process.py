@@ -50,6 +50,7 @@ from trainwright.cluster.datadir import (
     this_process,
 )
 from trainwright.cluster.images.store import ImageStore
+from trainwright.cluster.linux.listening_sockets import ANY, find_holder, read_listeners
 from trainwright.cluster.node.agent import NodeAgent, SandboxError
 from trainwright.cluster.node.pod_streams import NodeStreams
 from trainwright.cluster.node.pods.images.image_settings import ImageSettings
@@ -57,7 +58,6 @@ from trainwright.cluster.node.pods.pod_directory import has_running_pods
 from trainwright.cluster.node.records.container_logs import ContainerLogs
 from trainwright.cluster.node.resource_usage import NodeUsage
 from trainwright.cluster.node.supervisor.files import API_SOCKET
-from trainwright.cluster.node.supervisor.ports import port_conflict
 from trainwright.cluster.proxy.forwarder import ConnectionLimit
 from trainwright.cluster.proxy.host_port_proxy import HostPortProxy
 from trainwright.cluster.proxy.service_proxy import ServiceProxy
@@ -431,4 +431,9 @@ def _max_connections() -> int:
 
 
 def _port_in_use(port: int) -> str:
-    return port_conflict(port) or f"port {port} is taken"
+    """For the owner of the machine, who may read the arguments of commands."""
+    listener = next((one for one in read_listeners() if one.port == port and one.address in {HOST, *ANY}), None)
+    holder = find_holder(listener.inode) if listener is not None else None
+    return f"port {port} is taken" + (
+        f" by process {holder.pid} ({holder.command[:200]})" if holder is not None else ""
+    )

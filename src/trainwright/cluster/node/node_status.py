@@ -9,7 +9,6 @@ from fractions import Fraction
 from pathlib import Path
 
 from trainwright import __version__
-from trainwright.cluster.linux.listening_sockets import read_listeners
 from trainwright.cluster.node.descriptors import most_pods
 from trainwright.cluster.node.devices.allocation import GPU_RESOURCE
 from trainwright.cluster.node.devices.nvidia import Gpu, read_gpus

@@ -39,7 +39,7 @@ async def fork_server(
 def make_pod(node: Path, script: str, uid: str = UID) -> PodDirectory:
     directory = PodDirectory(node / "pods" / uid)
     directory.create()
-    settings = {"sandbox": "plain", "ownUsers": False, "memoryVolumes": [], "hidden": [], "listenPorts": []}
+    settings = {"sandbox": "plain", "ownUsers": False, "memoryVolumes": [], "hidden": []}
     identity = {"uid": uid, "namespace": "default", "name": "pod", "hostname": "pod", "address": "127.64.0.1"}
     backoff = {"initial": 0.05, "limit": 0.1, "reset": 600.0}
     containers = {"initContainers": [], "containers": [container(script)]}

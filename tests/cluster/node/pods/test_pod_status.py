@@ -124,9 +124,13 @@ def test_finished_pods_give_the_reason_for_not_being_ready() -> None:
 
 
 def test_a_port_in_use_fails_the_pod_with_its_reason() -> None:
-    found = state(record(CREATING), finished=True, reason="PortTaken", message="port 23456 is taken")
+    found = state(record(CREATING), finished=True, reason="SandboxFailed", message="cannot create namespaces")
     status = status_of(pod(), found)
-    assert (status["phase"], status["reason"], status["message"]) == ("Failed", "PortTaken", "port 23456 is taken")
+    assert (status["phase"], status["reason"], status["message"]) == (
+        "Failed",
+        "SandboxFailed",
+        "cannot create namespaces",
+    )
 
 
 def test_a_condition_keeps_the_time_of_its_last_change_and_foreign_ones_stay() -> None:
