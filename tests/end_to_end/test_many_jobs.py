@@ -75,10 +75,8 @@ def test_ten_jobs_with_the_default_port_run_at_the_same_time(commands: Commands,
     for name in names:
         commands.kubectl("wait", "--for=condition=Succeeded", f"pytorchjob/{name}", "--timeout=100s")
 
-    ports = {name: commands.get("pytorchjob", name)["status"]["ports"]["master-0"] for name in names}
-    assert len(set(ports.values())) == 10
-    for name, port in ports.items():
-        assert commands.kubectl("logs", f"{name}-master-0") == f"met {port}\n"
+    for name in names:
+        assert commands.kubectl("logs", f"{name}-master-0") == "met 23456\n"
 
 
 @pytest.mark.torch
