@@ -20,6 +20,7 @@ from trainwright.cluster.linux.call_listener import CallListener, copy_descripto
 from trainwright.cluster.linux.mounts import libc
 from trainwright.cluster.linux.seccomp import BIND, CONNECT, SENDTO
 from trainwright.cluster.node.supervisor.network import pod_addresses
+from trainwright.cluster.node.supervisor.network.advertised_ports import is_advertised
 from trainwright.cluster.node.supervisor.network.pod_addresses import AF_INET6, PodAddresses, SocketAddress
 
 TYPE_CHECKING = False  # importing typing takes four milliseconds at the start of every pod
@@ -40,12 +41,8 @@ _MAX_DATAGRAM = 65_507
 _CAP_NET_BIND_SERVICE = 10
 _UNPRIVILEGED_PORTS = "/proc/sys/net/ipv4/ip_unprivileged_port_start"
 _MAX_UNDELIVERED = 64
-_MAX_ENVIRONMENT = 2**20
-
-_MPI_RANK = (b"PMIX_RANK=", b"OMPI_COMM_WORLD_RANK=")
-_MPI_FIRST_PORT = b"OMPI_MCA_btl_tcp_port_min_v4="
-_MPI_PORTS = 1024
-"""Open MPI searches a free port from its first one on."""
+_MAX_TEXT = 2**20
+_MAX_HOSTS = 256
 
 
 class SocketBroker:
@@ -71,6 +68,8 @@ class SocketBroker:
         self._on_taken = on_taken
         self._undelivered: dict[tuple[int, tuple[int, ...]], int] = {}
         """Results of calls that a signal interrupted: the kernel makes the same call again. Before Linux 5.19."""
+        self._machine: dict[bytes, bool] = {}
+        """Whether an address is one of the machine's interfaces."""
         self._received, self._sent = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         watch(self._received.fileno(), self._receive_listener)
 
@@ -117,7 +116,9 @@ class SocketBroker:
         if data is None:
             return None
         wanted = pod_addresses.parse(data, any_without_family=call.name == BIND)
-        if wanted is None or not wanted.is_shared or wanted.port == 0:
+        if wanted is None or wanted.port == 0:
+            return None
+        if not (wanted.is_shared or (call.name == CONNECT and self._is_of_machine(wanted))):
             return None
         copy = copy_descriptor(call.thread, call.arguments[0] & _INT, self._proc)
         # If the thread does not wait any more, the copy may be that of another process.
@@ -140,7 +141,7 @@ class SocketBroker:
             return None
         if not self._may_bind(wanted.port, thread):
             return -errno.EACCES
-        if self._is_port_of_open_mpi(wanted.port, thread):
+        if self._is_advertised(wanted.port, thread):
             return None
         if not self._make_dual(own, wanted):
             return None
@@ -184,11 +185,24 @@ class SocketBroker:
     def _listener(self, own: socket.socket, wanted: SocketAddress) -> bytes | None:
         """The address of the pod's own listener for this socket, if there is one. It may be the socket itself."""
         bound = own.getsockname()
-        for host in self._addresses.of_connect(wanted):
+        hosts = self._addresses.of_connect(wanted) if wanted.is_shared else [self._addresses.first]
+        for host in hosts:
             is_itself = wanted.port == bound[1] and bound[0].endswith(socket.inet_ntoa(host))
             if is_itself or is_taken(host, wanted.port, own.type):
                 return pod_addresses.render(own.family, host, wanted.port)
         return None
+
+    def _is_of_machine(self, wanted: SocketAddress) -> bool:
+        """True for an address of the machine's interfaces. Programs take it for their own, which on any other cluster is
+        that of their pod."""
+        host = wanted.host[-4:]
+        if not wanted.is_ipv4 or host[0] == 127:
+            return False
+        if host not in self._machine:
+            if len(self._machine) >= _MAX_HOSTS:
+                self._machine.clear()
+            self._machine[host] = _is_local(host)
+        return self._machine[host]
 
     def _make_dual(self, own: socket.socket, wanted: SocketAddress) -> bool:
         """Lets a socket of IPv6 have an address of IPv4; False if it is bound already."""
@@ -207,17 +221,15 @@ class SocketBroker:
             return True
         return bool(process_field(thread, self._proc, "CapEff", base=16) >> _CAP_NET_BIND_SERVICE & 1)
 
-    def _is_port_of_open_mpi(self, port: int, thread: int) -> bool:
-        """A rank of Open MPI tells its peers the addresses of the machine, with the first port that is free there."""
+    def _is_advertised(self, port: int, thread: int) -> bool:
         if self._proc is None:
             return False
-        with open(f"{self._proc}/{thread}/environ", "rb") as file:
-            variables = file.read(_MAX_ENVIRONMENT).split(b"\0")
-        if not any(variable.startswith(_MPI_RANK) for variable in variables):
-            return False
-        chosen = [variable.partition(b"=")[2] for variable in variables if variable.startswith(_MPI_FIRST_PORT)]
-        first = int(chosen[0]) if chosen and chosen[0].isdigit() else 1024
-        return first <= port < first + _MPI_PORTS
+        arguments, variables = (self._read(thread, name) for name in ("cmdline", "environ"))
+        return is_advertised(port, arguments, variables)
+
+    def _read(self, thread: int, name: str) -> list[bytes]:
+        with open(f"{self._proc}/{thread}/{name}", "rb") as file:
+            return file.read(_MAX_TEXT).split(b"\0")
 
 
 def is_taken(host: bytes, port: int, kind: int = socket.SOCK_STREAM) -> bool:
@@ -230,6 +242,15 @@ def is_taken(host: bytes, port: int, kind: int = socket.SOCK_STREAM) -> bool:
         except OSError as error:
             return error.errno == errno.EADDRINUSE
     return False
+
+
+def _is_local(host: bytes) -> bool:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as trial:
+        try:
+            trial.bind((socket.inet_ntoa(host), 0))
+        except OSError:
+            return False
+    return True
 
 
 def _first_unprivileged_port() -> int:
