@@ -16,7 +16,6 @@ from trainwright.api.kinds import KINDS, PYTORCH
 from trainwright.kube.client.errors import NotFound
 from trainwright.kube.client.sync_client import SyncClient
 from trainwright.objects import Object
-from trainwright.objects.node_annotations import LISTENING
 from trainwright.objects.resources import PODS
 
 
@@ -72,17 +71,18 @@ def test_the_output_of_every_run_of_a_restarted_container_is_shown(call: Call, t
 
 
 def test_an_address_at_which_a_program_listens_is_named_once(embedded: UpCommand, tmp_path: Path) -> None:
-    job = shell_job("served", "until [ -e stop ]; do sleep 0.05; done")
+    program = "import os, socket, time\nservers = [socket.create_server(('', port)) for port in (6006, 23456)]\n"
+    program += "while not os.path.exists('stop'):\n    time.sleep(0.05)"
+    job = shell_job("served", f'exec python3 -c "{program}"')
     words = command_line("run", "--data-dir", str(embedded.data.path), write_manifest(tmp_path, job))
     with on_terminal(words, embedded.environment, columns=200) as command:
         command.wait_for("master-0 Running")
-        patch = {"metadata": {"annotations": {LISTENING: "6006,23456"}}}  # the second one is declared
         with SyncClient(embedded.config) as client:
-            pod = client.patch(PODS, "served-master-0", patch, namespace="default")
+            pod = client.get(PODS, "served-master-0", namespace="default")
         command.wait_for(f"master-0 listens at {pod['status']['podIP']}:6006")
         (tmp_path / "stop").touch()
         assert command.wait() == 0, command.output
-    assert command.output.count("listens at") == 1
+    assert command.output.count("listens at") == 1  # 23456 is the declared port of the job
 
 
 BAR = r"""

@@ -1,7 +1,5 @@
 """`trainwright describe` on the embedded cluster and on the real kube-apiserver."""
 
-import socket
-
 from tests.cli.commands.jobs.conftest import Cluster
 from tests.support.objects.shell_jobs import shell_job
 from tests.support.waiting import wait_until
@@ -45,15 +43,13 @@ time.sleep(600)
 
 def test_describe_and_ps_name_the_address_at_which_a_program_listens(embedded_namespace: Cluster) -> None:
     cluster = embedded_namespace
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
-    cluster.create(shell_job("served", f"exec python3 -c '{LISTEN.replace('PORT', str(port))}'"))
-    cluster.succeed("wait", "served", "--for=running", "--timeout", "120s")
+    cluster.create(shell_job("served", f"exec python3 -c '{LISTEN.replace('PORT', '6006')}'"))
+    wait_until(lambda: "Listening:" in cluster.succeed("describe", "served"))
 
-    patch = {"metadata": {"annotations": {LISTENING: str(port)}}}
-    pod = cluster.client.patch(PODS, "served-master-0", patch, namespace=cluster.namespace)
-    address = f"{pod['status']['podIP']}:{port}"
+    pod = cluster.client.get(PODS, "served-master-0", namespace=cluster.namespace)
+    address = f"{pod['status']['podIP']}:6006"
     assert f"Listening:\n  master-0 listens at {address}\n" in cluster.succeed("describe", "served")
+    assert pod["metadata"]["annotations"][LISTENING] == "6006"
     assert address in cluster.succeed("ps", "-o", "wide")
     assert address not in cluster.succeed("ps")
 

@@ -273,14 +273,15 @@ def test_plain_names_a_working_directory_that_is_missing(plain: Any) -> None:
     assert ended["message"] == "working directory /no/such/directory: no such file or directory"
 
 
-WORKS = {"works": True, "userNamespace": True}
-FAILS = {"works": False, "reason": "directly: no; in a user namespace: no either"}
+SHARED_PORTS = {"overlay": "", "plain": "an old kernel"}
+WORKS = {"works": True, "userNamespace": True, "sharedPorts": SHARED_PORTS}
+FAILS = {"works": False, "reason": "directly: no; in a user namespace: no either", "sharedPorts": SHARED_PORTS}
 
 
 def test_the_strongest_level_that_works_is_chosen() -> None:
     assert choose_sandbox(None, WORKS) == Sandbox("overlay", user_namespace=True)
-    assert choose_sandbox(None, FAILS) == Sandbox("plain", reason=str(FAILS["reason"]))
-    assert choose_sandbox("plain", WORKS) == Sandbox("plain")
+    assert choose_sandbox(None, FAILS) == Sandbox("plain", reason=str(FAILS["reason"]), shared_ports="an old kernel")
+    assert choose_sandbox("plain", WORKS) == Sandbox("plain", shared_ports="an old kernel")
 
 
 def test_a_forced_level_that_does_not_work_is_an_error_with_the_reason() -> None:
@@ -290,7 +291,8 @@ def test_a_forced_level_that_does_not_work_is_an_error_with_the_reason() -> None
 
 def test_a_python_that_cannot_be_run_is_named(tmp_path: Path) -> None:
     found = detect_sandbox(str(tmp_path), forced=None, python="/no/such/python")
-    assert found == Sandbox("plain", reason="/no/such/python cannot be run: No such file or directory")
+    reason = "/no/such/python cannot be run: No such file or directory"
+    assert found == Sandbox("plain", reason=reason, shared_ports=reason)
 
 
 def test_an_unknown_level_is_named() -> None:
@@ -300,4 +302,6 @@ def test_an_unknown_level_is_named() -> None:
 
 def test_overlay_does_not_work_where_containers_could_change_the_python(capsys: pytest.CaptureFixture[str]) -> None:
     pod_process.main(["--detect-sandbox", "/nonexistent"], "memory cannot be executed")
-    assert json.loads(capsys.readouterr().out) == {"works": False, "reason": "memory cannot be executed"}
+    found = json.loads(capsys.readouterr().out)
+    assert (found["works"], found["reason"]) == (False, "memory cannot be executed")
+    assert found["sharedPorts"]["plain"] == ""

@@ -118,6 +118,8 @@ class SocketBroker:
         wanted = pod_addresses.parse(data, any_without_family=call.name == BIND)
         if wanted is None or wanted.port == 0:
             return None
+        if call.name == BIND and wanted.is_ipv4 and wanted.host[-4:] == self._addresses.first:
+            self._on_bound(wanted.port)
         if not (wanted.is_shared or (call.name == CONNECT and self._is_of_machine(wanted))):
             return None
         copy = copy_descriptor(call.thread, call.arguments[0] & _INT, self._proc)
@@ -193,7 +195,7 @@ class SocketBroker:
         return None
 
     def _is_of_machine(self, wanted: SocketAddress) -> bool:
-        """True for an address of the machine's interfaces. Programs take it for their own, which on any other cluster is
+        """True for an address of the machine's interfaces. Programs take it for their own, which on other clusters is
         that of their pod."""
         host = wanted.host[-4:]
         if not wanted.is_ipv4 or host[0] == 127:
