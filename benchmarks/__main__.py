@@ -10,6 +10,7 @@ from benchmarks import (
     images,
     node,
     rank_start,
+    socket_calls,
     startup,
 )
 from benchmarks.operator import throughput
@@ -22,6 +23,7 @@ BENCHMARKS = {
     "rank-start": rank_start.main,
     "follow-logs": follow_logs.main,
     "node": node.main,
+    "socket-calls": socket_calls.main,
     "images": images.main,
     "operator": throughput.main,
 }

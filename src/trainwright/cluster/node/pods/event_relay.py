@@ -6,12 +6,15 @@ from datetime import datetime
 
 from trainwright.cluster.node.pods.pod_directory import PodDirectory
 from trainwright.cluster.node.pods.pod_status import field_path
+from trainwright.cluster.node.pods.port_holders import describe_holder
 from trainwright.cluster.node.supervisor.files import read_json, write_json
-from trainwright.cluster.node.supervisor.pod_events import read_events
+from trainwright.cluster.node.supervisor.pod_events import PORT_IN_USE, read_events
 from trainwright.kube.controller.event_correlator import object_reference
 from trainwright.kube.controller.event_recorder import EventRecorder
 from trainwright.objects import Object
 from trainwright.objects.times import parse_time
+
+_FIX = "stop it, let it listen on an address of its own, or use another port"
 
 
 class EventRelay:
@@ -44,7 +47,10 @@ class EventRelay:
             field = "initContainers" if event["init"] else "containers"
             about = {**object_reference(pod), "fieldPath": field_path(field, event["container"])}
         at: datetime = parse_time(event["at"])
-        self._recorder.record(about, event["type"], event["reason"], event["message"], at=at)
+        message = event["message"]
+        if event["reason"] == PORT_IN_USE and isinstance(event.get("port"), int):
+            message = f"{message} by {describe_holder(event['port'])}; {_FIX}"
+        self._recorder.record(about, event["type"], event["reason"], message, at=at)
 
 
 def _read_seen(directory: PodDirectory) -> int:

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 MAX_EVENTS = 50
 """More happen only while no agent runs."""
 
+PORT_IN_USE = "PortInUse"
+"""The reason of the event whose port a program of the machine has."""
+
 _MAX_MESSAGE = 1024
 
 
@@ -26,11 +29,22 @@ class EventLog:
         self._events: list[dict[str, Any]] = read_events(directory)
         self._written = True
 
-    def add(self, kind: str, reason: str, message: str, *, at: str, container: str = "", init: bool = False) -> None:
-        """`kind` is Normal or Warning. An event about the whole pod names no container."""
+    def add(
+        self,
+        kind: str,
+        reason: str,
+        message: str,
+        *,
+        at: str,
+        container: str = "",
+        init: bool = False,
+        port: int | None = None,
+    ) -> None:
+        """`kind` is Normal or Warning. An event about the whole pod names no container. `port` is in use."""
         number = self._events[-1]["number"] + 1 if self._events else 1
         event = {"number": number, "type": kind, "reason": reason, "message": message[:_MAX_MESSAGE], "at": at}
-        self._events = [*self._events, {**event, "container": container, "init": init}][-MAX_EVENTS:]
+        about = {"container": container, "init": init, **({"port": port} if port is not None else {})}
+        self._events = [*self._events, {**event, **about}][-MAX_EVENTS:]
         self._written = False
 
     def write(self) -> bool:

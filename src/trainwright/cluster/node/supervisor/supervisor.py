@@ -81,7 +81,7 @@ class Supervisor:
             pod,
             watch=self._watch_urgently,
             unwatch=self._unwatch,
-            record=lambda *event: self._get_lifecycle().record(*event),
+            on_port_in_use=lambda port: self._get_lifecycle().record_port_in_use(port),
         )
 
     def _containers(self, field: str, last: dict[str, Any] | None, *, init: bool) -> list[Container]:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.support.cluster.supervised_pods import SupervisedPod, container
+from trainwright.cluster.node.supervisor.pod_events import read_events
 
 pytestmark = pytest.mark.thorough("root-overlay", "root-plain", "ordinary-plain", sample=20)
 
@@ -349,3 +350,46 @@ answer = subprocess.run([{str(runner.shared / "small")!r}], stdout=subprocess.PI
 print(answer[0], socket.inet_ntoa(answer[4:8]))
 """
     assert run_program(runner, address, text) == [f"0 {address}"]
+
+
+def events(pod: SupervisedPod) -> list[str]:
+    return [f"{event['reason']}: {event['message']}" for event in read_events(str(pod.directory))]
+
+
+def test_a_declared_port_that_is_taken_is_an_event_where_pods_have_the_ports_of_the_machine(runner: Any) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        with runner.run(container("true", ports=[port, 1]), ownPorts=False) as pod:
+            assert pod.wait()["reason"] == ""
+    assert events(pod) == [f"PortInUse: port {port} is in use"]
+
+
+def test_a_port_that_the_pod_itself_has_is_no_event(runner: Any, address: str) -> None:
+    text = f"""
+import socket
+first = socket.create_server(("", {PORT}))
+try:
+    socket.create_server(("", {PORT}))
+except OSError as error:
+    print(error.strerror.split(" (")[0])
+"""
+    with runner.run(program(runner, text), address=address, ownPorts=True) as pod:
+        pod.wait()
+    assert pod.output() == ["Address already in use"]
+    assert events(pod) == []
+
+
+def test_both_kinds_of_addresses_can_have_the_same_port(runner: Any, address: str) -> None:
+    text = f"""
+import asyncio
+async def main():
+    answer = lambda reader, writer: (writer.write(b"hello"), writer.close())
+    server = await asyncio.start_server(answer, None, {PORT})
+    print(len(server.sockets))
+    for host in ("127.0.0.1", "::1"):
+        reader, writer = await asyncio.open_connection(host, {PORT})
+        print((await reader.read()).decode())
+        writer.close()
+asyncio.run(main())
+"""
+    assert run_program(runner, address, text) == ["2", "hello", "hello"]

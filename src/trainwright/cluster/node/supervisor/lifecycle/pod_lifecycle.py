@@ -11,6 +11,7 @@ import time
 from trainwright.cluster.node.supervisor import processes
 from trainwright.cluster.node.supervisor.containers import container_status, termination
 from trainwright.cluster.node.supervisor.containers.termination import Termination
+from trainwright.cluster.node.supervisor.pod_events import PORT_IN_USE
 
 TYPE_CHECKING = False  # importing typing takes four milliseconds at the start of every pod
 if TYPE_CHECKING:
@@ -143,14 +144,20 @@ class PodLifecycle:
                 end = "" if container.init else ", will be restarted"
                 self.terminate(container, float(pod["grace"]), f"{subject} definition changed{end}")
 
-    def record(self, kind: str, reason: str, message: str, container: Container | None = None) -> None:
+    def record_port_in_use(self, port: int) -> None:
+        """The agent adds who has the port: from here, inside a user namespace, other processes cannot be inspected."""
+        self.record("Warning", PORT_IN_USE, f"port {port} is in use", port=port)
+
+    def record(
+        self, kind: str, reason: str, message: str, container: Container | None = None, *, port: int | None = None
+    ) -> None:
         if self._events is None:
             from trainwright.cluster.node.supervisor.pod_events import EventLog  # most pods have none
 
             self._events = EventLog(self._directory)
         at = container_status.timestamp(time.time_ns())
         name, init = ("", False) if container is None else (container.name, container.init)
-        self._events.add(kind, reason, message, at=at, container=name, init=init)
+        self._events.add(kind, reason, message, at=at, container=name, init=init, port=port)
 
     def _check_probes(self, container: Container, now: float, *, stopping: bool) -> None:
         if container.probes is None:

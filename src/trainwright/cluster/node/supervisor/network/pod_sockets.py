@@ -17,14 +17,11 @@ if TYPE_CHECKING:
     from trainwright.cluster.node.supervisor.network.socket_broker import SocketBroker
 
 _MAX_REPORTED = 20
-_PORT_IN_USE = "PortInUse"
-_FIX = "stop it, let it listen on an address of its own, or use another port"
-_NAME, _MARK = b"HOSTNAME=", b"GLOO_SOCKET_IFNAME=lo"
-"""Variables of every container."""
 
 
 class PodSockets:
-    """`watch` and `unwatch` are those of the supervisor's loop; `record` gets the type, reason and message of an event.
+    """`watch` and `unwatch` are those of the supervisor's loop; `on_port_in_use` gets the ports that programs of the
+    machine have, each once.
 
     A pod with `hostNetwork`, one of an earlier version, or one on a machine whose kernel cannot do it has the ports of
     the machine: its calls are not seen.
@@ -36,12 +33,12 @@ class PodSockets:
         *,
         watch: Callable[[int, Callable[[], None]], None],
         unwatch: Callable[[int], None],
-        record: Callable[[str, str, str], None],
+        on_port_in_use: Callable[[int], None],
     ) -> None:
         self._pod = pod
         self._watch = watch
         self._unwatch = unwatch
-        self._record = record
+        self._on_port_in_use = on_port_in_use
         self._reported: set[int] = set()
         self._broker: SocketBroker | None = None
         self._listening: ListeningPorts | None = None
@@ -97,41 +94,19 @@ class PodSockets:
         return {listener.port for listener in _listeners() if listener.address == address} & set(ports)
 
     def _report_if_taken(self, port: int) -> None:
-        """Records a Warning if a program of the machine listens on all addresses, or on those of a pod without its own.
-        A port that the pod itself has is the program's own affair."""
+        """If a program of the machine listens on all addresses, or on those of a pod without its own. A port that the
+        pod itself has is the program's own affair."""
         from trainwright.cluster.linux.listening_sockets import ANY
 
         if port in self._reported or len(self._reported) >= _MAX_REPORTED:
             return
         shared = ANY if self._broker is not None else {*ANY, "127.0.0.1", "::1", self._pod["address"]}
-        holder = next((one for one in _listeners() if one.port == port and one.address in shared), None)
-        if holder is not None:
+        if any(listener.port == port and listener.address in shared for listener in _listeners()):
             self._reported.add(port)
-            text = f"port {port} is in use by {_describe(holder)}; {_FIX}"
-            self._record("Warning", _PORT_IN_USE, text)
+            self._on_port_in_use(port)
 
 
 def _listeners() -> list[Listener]:
     from trainwright.cluster.linux.listening_sockets import read_listeners  # few pods need it
 
     return read_listeners()
-
-
-def _describe(listener: Listener) -> str:
-    """The process that listens, and its pod if it has one. Without its arguments: tenants read this."""
-    from trainwright.cluster.linux.listening_sockets import find_holder
-
-    holder = find_holder(listener.inode)
-    if holder is None:
-        return f"a process of user {listener.uid}, which cannot be inspected"
-    pod = _pod_of(holder.pid)
-    return f"process {holder.pid} ({holder.name}{f' of pod {pod}' if pod else ''})"
-
-
-def _pod_of(pid: int) -> str:
-    """Empty if it is not a process of a pod, whose environment the node has made."""
-    from trainwright.cluster.node.supervisor.processes import read_environment
-
-    variables = read_environment(pid)
-    name = next((text[len(_NAME) :] for text in variables if text.startswith(_NAME)), b"")
-    return name.decode(errors="replace") if _MARK in variables else ""
