@@ -3,6 +3,7 @@
 import http.client
 import re
 import socket
+import sys
 import threading
 import time
 from pathlib import Path
@@ -11,11 +12,13 @@ from typing import Any
 import pytest
 import yaml
 
+import trainwright
 from tests.support.cluster.embedded_cluster import up_command
 from tests.support.commands.kubectl import Commands
 from tests.support.waiting import wait_until
 
 PORT = 8000
+SOURCE = Path(trainwright.__file__).parents[1]
 
 
 def server(version: str) -> str:
@@ -191,3 +194,35 @@ def test_a_pod_with_hostnetwork_has_the_ports_of_the_machine(commands: Commands)
             assert time.monotonic() < deadline
     commands.kubectl("wait", "--for=jsonpath={.status.phase}=Succeeded", "pod/web", "--timeout=100s")
     assert commands.get("pod", "web")["status"]["podIP"] == "127.0.0.1"
+
+
+def test_a_cluster_in_a_pod_says_that_its_pods_have_the_ports_of_the_machine(
+    commands: Commands, tmp_path: Path
+) -> None:
+    """The kernel allows one listener of system calls for a process: the supervisor of the outer pod has it."""
+    inner = f"{sys.executable} -m trainwright"
+    script = f"""
+    export HOME={tmp_path}/inner PYTHONPATH={SOURCE}
+    mkdir $HOME && cd $HOME
+    {inner} up --detach --data-dir data --kubeconfig config || exit 1
+    {inner} status --data-dir data
+    {inner} down --data-dir data
+    """
+    spec = {
+        "restartPolicy": "Never",
+        "containers": [
+            {
+                "name": "main",
+                "image": "trainwright/host",
+                "command": ["bash", "-c", script],
+                "volumeMounts": [{"name": "directory", "mountPath": str(tmp_path)}],
+            }
+        ],
+        "volumes": [{"name": "directory", "hostPath": {"path": str(tmp_path)}}],
+    }
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "outer"}, "spec": spec}
+    commands.kubectl("apply", "-f", "-", stdin=yaml.safe_dump(pod))
+    commands.kubectl(
+        "wait", "--for=jsonpath={.status.containerStatuses[0].state.terminated}", "pod/outer", "--timeout=100s"
+    )
+    assert "pods have the ports of this machine: cannot answer system calls" in commands.kubectl("logs", "outer")
