@@ -393,3 +393,16 @@ async def main():
 asyncio.run(main())
 """
     assert run_program(runner, address, text) == ["2", "hello", "hello"]
+
+
+def test_a_program_cannot_have_the_address_of_another_pod(runner: Any, address: str) -> None:
+    other = f"{address.rpartition('.')[0]}.254"
+    text = f"""
+import socket
+for host in ({other!r}, {address!r}):
+    try:
+        print(socket.create_server((host, {PORT})).getsockname()[0])
+    except OSError as error:
+        print(error.strerror.split(" (")[0])
+"""
+    assert run_program(runner, address, text) == ["Cannot assign requested address", address]

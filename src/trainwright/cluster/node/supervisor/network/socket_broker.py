@@ -120,7 +120,8 @@ class SocketBroker:
             return None
         if call.name == BIND and wanted.is_ipv4 and wanted.host[-4:] == self._addresses.first:
             self._on_bound(wanted.port)
-        if not (wanted.is_shared or (call.name == CONNECT and self._is_of_machine(wanted))):
+        special = {BIND: self._is_of_other, CONNECT: self._is_of_machine}.get(call.name)
+        if not (wanted.is_shared or (special is not None and special(wanted))):
             return None
         copy = copy_descriptor(call.thread, call.arguments[0] & _INT, self._proc)
         # If the thread does not wait any more, the copy may be that of another process.
@@ -137,6 +138,8 @@ class SocketBroker:
             return self._send(own, wanted, call) if own.type == socket.SOCK_DGRAM else None
 
     def _bind(self, own: socket.socket, wanted: SocketAddress, thread: int) -> int | None:
+        if self._is_of_other(wanted):
+            return -errno.EADDRNOTAVAIL
         ipv6_only = own.family == AF_INET6 and bool(own.getsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY))
         target = self._addresses.of_bind(wanted, ipv6_only=ipv6_only)
         if target is None or (wanted.is_ipv4 and ipv6_only):  # the kernel refuses the latter
@@ -193,6 +196,11 @@ class SocketBroker:
             if is_itself or is_taken(host, wanted.port, own.type):
                 return pod_addresses.render(own.family, host, wanted.port)
         return None
+
+    def _is_of_other(self, wanted: SocketAddress) -> bool:
+        """True for an address of another pod or a Service of the cluster, which no program of this pod can have."""
+        host, own = wanted.host[-4:], (self._addresses.first, self._addresses.second)
+        return wanted.is_ipv4 and host[:2] == own[0][:2] and host not in own
 
     def _is_of_machine(self, wanted: SocketAddress) -> bool:
         """True for an address of the machine's interfaces. Programs take it for their own, which on other clusters is
