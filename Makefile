@@ -9,7 +9,7 @@ ARGS ?=
 BASE ?=
 CASES ?=
 ROUNDS ?=
-# For a first look: -n auto --dist loadgroup. Not the default: jobs of two processes on one machine take each other's ports.
+# -n auto --dist loadgroup: in several processes, which is quicker.
 PARALLEL ?=
 export PYTHON
 # The tests start Python a thousand times: without bytecode files each start would compile everything anew.

@@ -99,16 +99,11 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 
 
 _ROOT = Path(__file__).parents[1]
-_JOBS_ON_THIS_MACHINE = (
-    *("tests/cli/commands", "tests/cli/follow", "tests/cluster/test_", "tests/docs", "tests/end_to_end"),
-    *("tests/examples", "tests/insight/faults", "tests/walkthroughs"),
-)
-"""Their jobs would take each other's default port: they start again then, and some tests count starts."""
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """What runs in one worker: the tests of a file, because they share its fixtures, and all jobs of this machine.
+    """The tests of a file run in one worker, because they share its fixtures.
 
     Those of the node come last: they run in a thread, and Hypothesis does not like that another thread uses `random`.
     """
@@ -117,9 +112,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=waiting)
     for item in items:
         path = str(item.path.relative_to(_ROOT))
-        if path.startswith(_JOBS_ON_THIS_MACHINE):
-            item.add_marker(pytest.mark.xdist_group("jobs"))
-        elif item.get_closest_marker("xdist_group") is None:
+        if item.get_closest_marker("xdist_group") is None:
             item.add_marker(pytest.mark.xdist_group(path))
     items.sort(key=lambda item: "node_behaviour" in item.path.parts)
 
