@@ -24,6 +24,8 @@ _RECEIVE, _SEND, _IS_VALID = 0xC0502100, 0xC0182101, 0x40082102
 _NOTIFICATION = struct.Struct("=QIIiIQ6Q")
 _RESPONSE = struct.Struct("=QqiI")
 _CONTINUE = 1
+_64_BITS = 0x80000000
+"""The bit of architectures whose arguments have so many."""
 _SYS_PIDFD_OPEN, _SYS_PIDFD_GETFD = 434, 438  # the same numbers everywhere
 _PIDFD_THREAD = os.O_EXCL  # from Linux 6.9 on
 _GONE = {errno.ENOENT, errno.EINTR}
@@ -44,7 +46,7 @@ class CallListener:
 
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
-        self._names = {calls.architecture: calls for calls in architectures()}
+        self._calls = {calls.architecture: calls for calls in architectures()}
         self._poll = select.poll()
         self._poll.register(descriptor, select.POLLIN)
 
@@ -67,7 +69,9 @@ class CallListener:
                 return None
             raise
         identity, thread, _, number, architecture, _, *arguments = _NOTIFICATION.unpack(buffer)
-        calls = self._names[architecture]
+        calls = self._calls[architecture]
+        if not architecture & _64_BITS:  # a program of 64 bits may make such calls, with anything in the upper half
+            arguments = [argument & 0xFFFFFFFF for argument in arguments]
         name = calls.sockets.get(number)
         if name is None:  # socketcall: its arguments are in memory, as words of 32 bits
             name = SOCKETCALLS[arguments[0]]
@@ -117,7 +121,7 @@ class _Span(ctypes.Structure):
 
 def copy_descriptor(thread: int, number: int, proc: str | None) -> int:
     """A descriptor of this process for the open file of another one. `proc` is its /proc. Raises OSError."""
-    for process, flags in _handles(thread, proc):
+    for process, flags in _pidfd_candidates(thread, proc):
         pidfd = libc.syscall(ctypes.c_long(_SYS_PIDFD_OPEN), process, flags)
         if pidfd >= 0:
             break
@@ -132,7 +136,7 @@ def copy_descriptor(thread: int, number: int, proc: str | None) -> int:
         os.close(pidfd)
 
 
-def _handles(thread: int, proc: str | None) -> Iterator[tuple[int, int]]:
+def _pidfd_candidates(thread: int, proc: str | None) -> Iterator[tuple[int, int]]:
     """The thread itself, where the kernel can open it, else its process."""
     yield thread, _PIDFD_THREAD
     yield thread, 0

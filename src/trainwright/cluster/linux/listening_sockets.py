@@ -57,7 +57,8 @@ def find_holder(inode: str) -> Holder | None:
     for pid in filter(str.isdigit, os.listdir("/proc")):
         if inode in open_sockets(int(pid)):
             command = _read(f"/proc/{pid}/cmdline").replace("\0", " ").strip()
-            return Holder(int(pid), _read(f"/proc/{pid}/comm").strip(), command)
+            name = "".join(filter(str.isprintable, _read(f"/proc/{pid}/comm")))  # a program can choose it
+            return Holder(int(pid), name, command)
     return None
 
 

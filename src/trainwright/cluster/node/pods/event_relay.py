@@ -1,6 +1,7 @@
 """Records the events that supervisors observed, such as failed probes, each once, also those of the time without an
 agent."""
 
+import asyncio
 import contextlib
 from datetime import datetime
 
@@ -23,7 +24,7 @@ class EventRelay:
         self._seen: dict[str, int] = {}
         """The number of the last recorded event, by uid of the pod."""
 
-    def relay(self, pod: Object, directory: PodDirectory) -> None:
+    async def relay(self, pod: Object, directory: PodDirectory) -> None:
         events = read_events(str(directory.path))
         if not events:
             return
@@ -32,7 +33,7 @@ class EventRelay:
             self._seen[uid] = _read_seen(directory)
         for event in events:
             if event["number"] > self._seen[uid]:
-                self._record(pod, event)
+                await self._record(pod, event, directory)
         if events[-1]["number"] != self._seen[uid]:
             self._seen[uid] = events[-1]["number"]
             with contextlib.suppress(OSError):  # a full disk: an event may be recorded again by the next agent
@@ -41,7 +42,7 @@ class EventRelay:
     def forget(self, uid: str) -> None:
         self._seen.pop(uid, None)
 
-    def _record(self, pod: Object, event: Object) -> None:
+    async def _record(self, pod: Object, event: Object, directory: PodDirectory) -> None:
         about = pod
         if event["container"]:
             field = "initContainers" if event["init"] else "containers"
@@ -49,7 +50,9 @@ class EventRelay:
         at: datetime = parse_time(event["at"])
         message = event["message"]
         if event["reason"] == PORT_IN_USE and isinstance(event.get("port"), int):
-            message = f"{message} by {describe_holder(event['port'])}; {_FIX}"
+            namespace = pod["metadata"]["namespace"]
+            holder = await asyncio.to_thread(describe_holder, event["port"], namespace, directory.path.parent)
+            message = f"{message} by {holder}; {_FIX}"
         self._recorder.record(about, event["type"], event["reason"], message, at=at)
 
 

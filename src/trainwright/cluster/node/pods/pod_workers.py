@@ -241,12 +241,12 @@ class PodWorkers:
         self, pod: Object, directory: PodDirectory, waiting: tuple[WaitingReason, ...], *, deleting: bool
     ) -> None:
         """Writes events and status, and deletes the object of a deleted pod that has ended."""
-        self._events.relay(pod, directory)
+        await self._events.relay(pod, directory)
         state = directory.state
         if state is not None or not deleting:
             pod = await self._statuses.update(pod, directory, state, waiting)
         if deleting and pod["metadata"]["uid"] not in self._supervisors:
-            self._events.relay(pod, directory)  # the supervisor may have ended while the status was written
+            await self._events.relay(pod, directory)  # the supervisor may have ended while the status was written
             await self._statuses.delete_object(pod)
 
     def _directory_of(self, uid: str) -> PodDirectory:

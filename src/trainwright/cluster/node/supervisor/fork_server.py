@@ -19,11 +19,13 @@ import signal
 import socket
 import sys
 
+from trainwright.cluster.linux import listening_sockets  # noqa: F401
 from trainwright.cluster.linux.process_tree import become_subreaper
 from trainwright.cluster.node.supervisor import pod_events, pod_process  # noqa: F401
 from trainwright.cluster.node.supervisor.containers import exec_sessions, termination_message  # noqa: F401
 from trainwright.cluster.node.supervisor.files import read_json
-from trainwright.cluster.node.supervisor.lifecycle import handlers, probes  # noqa: F401
+from trainwright.cluster.node.supervisor.lifecycle import handlers, pod_lifecycle, probes  # noqa: F401
+from trainwright.cluster.node.supervisor.network import listening_ports, socket_broker  # noqa: F401
 from trainwright.cluster.node.supervisor.sandbox import private_files, sandbox  # noqa: F401
 
 TYPE_CHECKING = False  # importing typing takes four milliseconds

@@ -55,12 +55,11 @@ def kill_orphans(session: int, *, variable: str) -> None:
     A session id may be reused, so only processes that have this variable of the container are killed.
     """
     for pid, (_, its_session) in list_processes("/proc").items():
-        if its_session == session and variable.encode() in read_environment(pid):
+        if its_session == session and variable.encode() in _environment(pid):
             kill(pid, signal.SIGKILL)
 
 
-def read_environment(pid: int) -> list[bytes]:
-    """The variables with which a process was started; none if it has ended or is another user's."""
+def _environment(pid: int) -> list[bytes]:
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:
             return file.read().split(b"\0")

@@ -25,4 +25,5 @@ from trainwright.cluster.node.supervisor.network.advertised_ports import is_adve
 def test_a_port_that_a_program_advertises_is_one_of_the_machine(
     port: int, arguments: list[bytes], variables: list[bytes], advertised: bool
 ) -> None:
-    assert is_advertised(port, arguments, variables) is advertised
+    line, environment = (b"".join(text + b"\0" for text in texts) for texts in (arguments, variables))
+    assert is_advertised(port, line, environment) is advertised

@@ -406,3 +406,61 @@ for host in ({other!r}, {address!r}):
         print(error.strerror.split(" (")[0])
 """
     assert run_program(runner, address, text) == ["Cannot assign requested address", address]
+
+
+def test_a_program_cannot_send_from_the_memory_of_its_supervisor(runner: Any, address: str) -> None:
+    """With MSG_ZEROCOPY the kernel sends what is in the sender's memory later: the supervisor must not do it."""
+    text = f"""
+import socket
+server = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+server.bind(("", {PORT}))
+server.settimeout(0.2)
+client = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+client.setsockopt(socket.SOL_SOCKET, 60, 1)
+client.sendto(b"x" * 1000, 0x4000000, ("127.0.0.1", {PORT}))
+try:
+    print(len(server.recv(2000)))
+except TimeoutError:
+    print("not for the pod")
+"""
+    assert run_program(runner, address, text) == ["not for the pod"]
+
+
+def test_no_call_of_a_program_ends_its_supervisor(runner: Any, address: str) -> None:
+    """A program of 64 bits makes a call of 32 bits with something in the upper half of the registers."""
+    source, target = runner.shared / "odd.c", runner.shared / "odd"
+    source.write_text(
+        """
+        int main(void) {
+            long result;
+            for (long call = 2; call < 12; call++)
+                __asm__ volatile("int $0x80" : "=a"(result) : "a"(102L), "b"(0x100000000L | call), "c"(-1L) : "memory");
+            return 0;
+        }
+        """
+    )
+    built = subprocess.run(["gcc", "-o", str(target), str(source)], capture_output=True, check=False)
+    if built.returncode:
+        pytest.skip(f"no compiler: {built.stderr.decode()[-200:]}")
+    text = f"""
+import socket, subprocess
+print(subprocess.run([{str(target)!r}]).returncode)
+print(socket.create_server(("", {PORT})).getsockname()[0])
+"""
+    assert run_program(runner, address, text) == ["0", address]
+
+
+def test_a_user_namespace_gives_no_privileged_port(plain: Any, address: str) -> None:
+    text = """
+import ctypes, socket
+print(ctypes.CDLL(None).unshare(0x10000000))
+try:
+    socket.socket().bind(("", 81))
+    print("bound")
+except PermissionError:
+    print("refused")
+"""
+    security: dict[str, Any] = {"user": 1000, "group": 1000} if plain.user.name == "root" else {}
+    with plain.run(program(plain, text, security=security), address=address, ownPorts=True) as pod:
+        pod.wait()
+    assert pod.output()[-1] == "refused"

@@ -57,7 +57,7 @@ def test_a_client_of_ipv6_tries_both_addresses() -> None:
         assert wanted is not None
         return [socket.inet_ntoa(host) for host in POD.of_connect(wanted)]
 
-    assert targets(ipv6("::1", 80)) == ["127.6.192.10", "127.6.64.10"]
+    assert targets(ipv6("::1", 80)) == ["127.6.64.10", "127.6.192.10"]
     assert targets(ipv4("127.0.0.1", 80)) == ["127.6.64.10"]
     assert targets(ipv4("127.0.0.9", 80)) == []
 

@@ -6,29 +6,27 @@ they found free. Such a port is one of the machine, as one that the kernel choos
 
 from __future__ import annotations
 
-TYPE_CHECKING = False  # importing typing takes four milliseconds at the start of every pod
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-_MPI_RANK = (b"PMIX_RANK=", b"OMPI_COMM_WORLD_RANK=")
-_MPI_FIRST_PORT = b"OMPI_MCA_btl_tcp_port_min_v4="
+_MPI_RANK = (b"\0PMIX_RANK=", b"\0OMPI_COMM_WORLD_RANK=")
+_MPI_FIRST_PORT = b"\0OMPI_MCA_btl_tcp_port_min_v4="
 _MPI_DEFAULT_PORT = 1024
 _MPI_PORTS = 1024
 """Open MPI tries one after the other from its first port on; no more ranks than this share a machine."""
 
-_HOROVOD_ELASTIC = b"HOROVOD_ELASTIC=1"
+_HOROVOD_ELASTIC = b"\0HOROVOD_ELASTIC=1\0"
 _HOROVOD_SERVICES = (b"horovodrun", b"horovod.runner")
 """They choose a port at random."""
 
 
-def is_advertised(port: int, arguments: Sequence[bytes], variables: Sequence[bytes]) -> bool:
-    """True if a process with this command line and environment tells others that it listens on the port."""
-    if _HOROVOD_ELASTIC in variables or any(_is_service(argument) for argument in arguments[:4]):
+def is_advertised(port: int, arguments: bytes, variables: bytes) -> bool:
+    """True if a process with this command line and environment, as /proc shows them, tells others that it listens on
+    the port."""
+    variables = b"\0" + variables
+    if _HOROVOD_ELASTIC in variables or any(_is_service(argument) for argument in arguments.split(b"\0", 4)[:4]):
         return True
-    if not any(variable.startswith(_MPI_RANK) for variable in variables):
+    if not any(rank in variables for rank in _MPI_RANK):
         return False
-    chosen = [variable[len(_MPI_FIRST_PORT) :] for variable in variables if variable.startswith(_MPI_FIRST_PORT)]
-    first = int(chosen[0]) if chosen and chosen[0].isdigit() else _MPI_DEFAULT_PORT
+    chosen = variables.partition(_MPI_FIRST_PORT)[2].partition(b"\0")[0][:5]
+    first = int(chosen) if chosen.isdigit() else _MPI_DEFAULT_PORT
     return first <= port < first + _MPI_PORTS
 
 

@@ -17,6 +17,8 @@ _MAPPED = bytes(10) + b"\xff\xff"
 _SHARED_4 = {bytes(4), bytes((127, 0, 0, 1))}
 _SHARED_6 = {bytes(16), bytes(15) + b"\x01"}
 _SIZE_4, _SIZE_6 = 16, 24
+_RANGE = 2
+"""Bytes that the addresses of a cluster have in common, see `cluster.address_range`."""
 
 
 class SocketAddress:
@@ -64,22 +66,35 @@ class PodAddresses:
     def __init__(self, first: str, second: str) -> None:
         self.first, self.second = (bytes(map(int, address.split("."))) for address in (first, second))
 
-    def of_bind(self, wanted: SocketAddress, *, ipv6_only: bool) -> bytes | None:
-        """Where a socket is bound instead; None if it is bound where the program says.
+    def is_of_other(self, wanted: SocketAddress) -> bool:
+        """True for an address of another pod or a Service of the cluster, which no program of this pod can have."""
+        host, own = wanted.host[-4:], (self.first, self.second)
+        return wanted.is_ipv4 and host[:_RANGE] == self.first[:_RANGE] and host not in own
+
+    def of_bind(self, wanted: SocketAddress, *, ipv6_only: bool = False) -> bytes | None:
+        """Where a socket is bound; None if this is left to the kernel.
 
         A port that the kernel chooses is free on the whole machine: peers may be told the machine's address with it.
         """
-        if not wanted.is_shared or wanted.port == 0:
+        if wanted.port == 0:
+            return None
+        if wanted.is_ipv4 and wanted.host[-4:] in (self.first, self.second):
+            return render(wanted.family, wanted.host[-4:], wanted.port)
+        if not wanted.is_shared:
             return None
         if wanted.is_ipv4 or (wanted.is_any and not ipv6_only):
             return render(wanted.family, self.first, wanted.port)
         return render(wanted.family, self.second, wanted.port)
 
     def of_connect(self, wanted: SocketAddress) -> list[bytes]:
-        """The addresses at which a listener of the pod would be, in the order in which they are tried."""
+        """The addresses at which a listener of the pod would be, in the order in which they are tried.
+
+        That of IPv4 comes first for IPv6, too: a server that distinguishes ::1 from others (PostgreSQL, Redis) would
+        see an address of IPv4 in the form of IPv6.
+        """
         if not wanted.is_shared or wanted.port == 0:
             return []
-        return [self.first] if wanted.is_ipv4 else [self.second, self.first]
+        return [self.first] if wanted.is_ipv4 else [self.first, self.second]
 
 
 def render(family: int, host: bytes, port: int) -> bytes:

@@ -1,9 +1,11 @@
 """Answers the calls of a pod's programs that name the address of a socket, so that the pod has ports of its own.
 
 The filter of every program (`cluster.linux.seccomp`) sends bind, connect and sendto here. The broker takes a copy of
-the socket and does with it what the program asked for, at the address of the pod; all other calls proceed as they are.
-This is addressing, not isolation: a program that is not stopped here uses the ports of the machine. Standard library
-only.
+the socket and does with it what the program asked for, at the address of the pod; all other calls proceed as they are,
+and so do those of a process that cannot be inspected. This is addressing, not isolation: a program that is not stopped
+here uses the ports of the machine. But this process has more rights than the programs, and they are hostile: it does
+nothing for them that they could not do themselves, reads only from the thread that waits, and never waits for them.
+Standard library only.
 """
 
 from __future__ import annotations
@@ -12,8 +14,10 @@ import ctypes
 import errno
 import fcntl
 import os
+import signal
 import socket
 import stat
+import time
 from functools import partial
 
 from trainwright.cluster.linux.call_listener import CallListener, copy_descriptor, process_field, read_memory
@@ -38,11 +42,16 @@ _PROTOCOLS = {
 _INT = 0xFFFFFFFF
 """The bits of an argument that is an int."""
 _MAX_DATAGRAM = 65_507
+_DATAGRAM_FLAGS = socket.MSG_CONFIRM | socket.MSG_DONTROUTE | socket.MSG_MORE | socket.MSG_EOR
+"""No others: with MSG_ZEROCOPY the kernel would send what is in the memory of this process later."""
+_HARMLESS_FLAGS = socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL
 _CAP_NET_BIND_SERVICE = 10
 _UNPRIVILEGED_PORTS = "/proc/sys/net/ipv4/ip_unprivileged_port_start"
+_MAX_TEXT = 2**17
 _MAX_UNDELIVERED = 64
-_MAX_TEXT = 2**20
-_MAX_HOSTS = 256
+_UNDELIVERED_SECONDS = 1.0
+_PATIENCE, _AGAIN = 0.1, 0.05
+"""Seconds after which a call of this process is interrupted, and between two interruptions."""
 
 
 class SocketBroker:
@@ -66,11 +75,11 @@ class SocketBroker:
         self._unwatch = unwatch
         self._on_bound = on_bound
         self._on_taken = on_taken
-        self._undelivered: dict[tuple[int, tuple[int, ...]], int] = {}
-        """Results of calls that a signal interrupted: the kernel makes the same call again. Before Linux 5.19."""
-        self._machine: dict[bytes, bool] = {}
-        """Whether an address is one of the machine's interfaces."""
+        self._undelivered: dict[tuple[int, tuple[int, ...]], tuple[float, int]] = {}
+        """Results of calls that a signal interrupted, with their times: the kernel makes the same call again. Only
+        before Linux 5.19."""
         self._received, self._sent = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        signal.signal(signal.SIGALRM, lambda *_: None)
         watch(self._received.fileno(), self._receive_listener)
 
     def send_listener(self, descriptor: int) -> None:
@@ -89,66 +98,83 @@ class SocketBroker:
             self._unwatch(listener.descriptor)
             listener.close()
         elif (call := listener.receive()) is not None:
-            self._answer(listener, call)
+            result = self._recall(call)
+            if result is None:
+                result = self._result_of(listener, call)
+            if result is None:
+                listener.proceed(call)
+            elif not listener.answer(call, result):
+                self._remember(call, result)
 
-    def _answer(self, listener: CallListener, call: SocketCall) -> None:
-        result = self._undelivered.pop((call.thread, call.arguments), None)
-        if result is None:
-            try:
-                result = self._handle(listener, call)
-            except (OSError, ValueError):  # the process has ended, or this one may not look into it
-                result = None
-        if result is None:
-            listener.proceed(call)
-        elif not listener.answer(call, result):
-            self._remember(call, result)
+    def _result_of(self, listener: CallListener, call: SocketCall) -> int | None:
+        """None if the call shall proceed. Nothing that a program does to its sockets or memory may end or stop this
+        process: an error of any kind lets the call proceed, and a timer interrupts what takes long."""
+        signal.setitimer(signal.ITIMER_REAL, _PATIENCE, _AGAIN)
+        try:
+            return self._handle(listener, call)
+        except Exception:
+            return None
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+
+    def _recall(self, call: SocketCall) -> int | None:
+        at, result = self._undelivered.pop((call.thread, call.arguments), (0.0, None))
+        return result if time.monotonic() < at + _UNDELIVERED_SECONDS else None
 
     def _remember(self, call: SocketCall, result: int) -> None:
         if len(self._undelivered) >= _MAX_UNDELIVERED:
             self._undelivered.clear()
-        self._undelivered[call.thread, call.arguments] = result
+        self._undelivered[call.thread, call.arguments] = (time.monotonic(), result)
 
     def _handle(self, listener: CallListener, call: SocketCall) -> int | None:
-        """The result of the call; None if it shall proceed. Raises OSError if the process cannot be inspected."""
-        pointer, size = call.arguments[4:6] if call.name == SENDTO else call.arguments[1:3]
-        size &= _INT
-        data = read_memory(call.thread, pointer, size) if 2 <= size <= pod_addresses.MAX_SIZE else None
-        if data is None:
-            return None
-        wanted = pod_addresses.parse(data, any_without_family=call.name == BIND)
-        if wanted is None or wanted.port == 0:
-            return None
-        if call.name == BIND and wanted.is_ipv4 and wanted.host[-4:] == self._addresses.first:
-            self._on_bound(wanted.port)
-        special = {BIND: self._is_of_other, CONNECT: self._is_of_machine}.get(call.name)
-        if not (wanted.is_shared or (special is not None and special(wanted))):
+        wanted = self._wanted(call)
+        if wanted is None or not self._concerns(call.name, wanted):
             return None
         copy = copy_descriptor(call.thread, call.arguments[0] & _INT, self._proc)
-        # If the thread does not wait any more, the copy may be that of another process.
-        if not (listener.is_waiting(call) and stat.S_ISSOCK(os.fstat(copy).st_mode)):
+        try:
+            if not stat.S_ISSOCK(os.fstat(copy).st_mode):
+                return None
+            own = socket.socket(fileno=copy)
+        except OSError:
             os.close(copy)
-            return None
-        with socket.socket(fileno=copy) as own:
+            raise
+        with own:
             if own.family != wanted.family or (own.type, own.proto) not in _PROTOCOLS:
                 return None
             if call.name == BIND:
-                return self._bind(own, wanted, call.thread)
+                return self._bind(own, wanted, listener, call)
             if call.name == CONNECT:
-                return self._connect(own, wanted)
-            return self._send(own, wanted, call) if own.type == socket.SOCK_DGRAM else None
+                return self._connect(own, wanted, listener, call)
+            return self._send(own, wanted, listener, call) if own.type == socket.SOCK_DGRAM else None
 
-    def _bind(self, own: socket.socket, wanted: SocketAddress, thread: int) -> int | None:
-        if self._is_of_other(wanted):
+    def _wanted(self, call: SocketCall) -> SocketAddress | None:
+        """The Internet address that the call names, if it is one."""
+        pointer, size = call.arguments[4:6] if call.name == SENDTO else call.arguments[1:3]
+        size &= _INT
+        data = read_memory(call.thread, pointer, size) if 2 <= size <= pod_addresses.MAX_SIZE else None
+        return pod_addresses.parse(data, any_without_family=call.name == BIND) if data is not None else None
+
+    def _concerns(self, name: str, wanted: SocketAddress) -> bool:
+        if name == BIND:
+            return self._addresses.of_bind(wanted) is not None or self._addresses.is_of_other(wanted)
+        if self._addresses.of_connect(wanted):
+            return True
+        # Programs take an address of the machine's interfaces for their own, which elsewhere is that of their pod.
+        first = self._addresses.first
+        return name == CONNECT and wanted.is_ipv4 and is_taken(first, wanted.port) and _is_local(wanted.host[-4:])
+
+    def _bind(self, own: socket.socket, wanted: SocketAddress, listener: CallListener, call: SocketCall) -> int | None:
+        if self._addresses.is_of_other(wanted):
             return -errno.EADDRNOTAVAIL
         ipv6_only = own.family == AF_INET6 and bool(own.getsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY))
         target = self._addresses.of_bind(wanted, ipv6_only=ipv6_only)
         if target is None or (wanted.is_ipv4 and ipv6_only):  # the kernel refuses the latter
             return None
-        if not self._may_bind(wanted.port, thread):
+        if not self._may_bind(wanted.port, call.thread):
             return -errno.EACCES
-        if self._is_advertised(wanted.port, thread):
+        if wanted.is_shared and self._is_advertised(wanted.port, call.thread):
             return None
-        if not self._make_dual(own, wanted):
+        if not (_make_dual(own) and listener.is_waiting(call)):
             return None
         result = _result(libc.bind(own.fileno(), target, len(target)))
         if result == 0 and own.type == socket.SOCK_STREAM:
@@ -157,79 +183,56 @@ class SocketBroker:
             self._on_taken(wanted.port)
         return result
 
-    def _connect(self, own: socket.socket, wanted: SocketAddress) -> int | None:
+    def _connect(
+        self, own: socket.socket, wanted: SocketAddress, listener: CallListener, call: SocketCall
+    ) -> int | None:
         if own.proto == _IPPROTO_MPTCP:
             return None
-        target = self._listener(own, wanted)
-        if target is None or not self._make_dual(own, wanted):
+        target = self._own_target(own, wanted)
+        if target is None or not (_make_dual(own) and listener.is_waiting(call)):
             return None
-        if own.type != socket.SOCK_STREAM:
-            return _result(libc.connect(own.fileno(), target, len(target)))
         flags = fcntl.fcntl(own, fcntl.F_GETFL)
-        if flags & os.O_NONBLOCK:
+        if own.type != socket.SOCK_STREAM or flags & os.O_NONBLOCK:
             return _result(libc.connect(own.fileno(), target, len(target)))
         # This process must not wait. It begins to connect; the call of the program, which proceeds, then waits for it.
+        # A thread of the program may change the flags meanwhile: then the timer interrupts.
         fcntl.fcntl(own, fcntl.F_SETFL, flags | os.O_NONBLOCK)
         try:
             result = _result(libc.connect(own.fileno(), target, len(target)))
         finally:
             fcntl.fcntl(own, fcntl.F_SETFL, flags)
-        return None if result == -errno.EINPROGRESS else result
+        return None if result in {-errno.EINPROGRESS, -errno.EINTR} else result
 
-    def _send(self, own: socket.socket, wanted: SocketAddress, call: SocketCall) -> int | None:
-        size, flags = call.arguments[2], call.arguments[3]
-        target = self._listener(own, wanted)
-        if size > _MAX_DATAGRAM or target is None or not self._make_dual(own, wanted):
+    def _send(self, own: socket.socket, wanted: SocketAddress, listener: CallListener, call: SocketCall) -> int | None:
+        _, pointer, size, flags, *_ = call.arguments
+        target = self._own_target(own, wanted)
+        if size > _MAX_DATAGRAM or target is None or flags & _INT & ~(_DATAGRAM_FLAGS | _HARMLESS_FLAGS):
             return None
-        data = read_memory(call.thread, call.arguments[1], size) if size else b""
+        data = read_memory(call.thread, pointer, size) if size else b""
         if data is None:
             return -errno.EFAULT
-        flags = flags & _INT | socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL
+        if not (_make_dual(own) and listener.is_waiting(call)):
+            return None
+        flags = flags & _DATAGRAM_FLAGS | _HARMLESS_FLAGS
         return _result(libc.sendto(own.fileno(), data, ctypes.c_size_t(size), flags, target, len(target)))
 
-    def _listener(self, own: socket.socket, wanted: SocketAddress) -> bytes | None:
-        """The address of the pod's own listener for this socket, if there is one. It may be the socket itself."""
+    def _own_target(self, own: socket.socket, wanted: SocketAddress) -> bytes | None:
+        """The address of the pod's own socket at this port, if there is one. It may be the socket itself."""
         bound = own.getsockname()
-        hosts = self._addresses.of_connect(wanted) if wanted.is_shared else [self._addresses.first]
-        for host in hosts:
+        for host in self._addresses.of_connect(wanted) or [self._addresses.first]:
             is_itself = wanted.port == bound[1] and bound[0].endswith(socket.inet_ntoa(host))
             if is_itself or is_taken(host, wanted.port, own.type):
                 return pod_addresses.render(own.family, host, wanted.port)
         return None
 
-    def _is_of_other(self, wanted: SocketAddress) -> bool:
-        """True for an address of another pod or a Service of the cluster, which no program of this pod can have."""
-        host, own = wanted.host[-4:], (self._addresses.first, self._addresses.second)
-        return wanted.is_ipv4 and host[:2] == own[0][:2] and host not in own
-
-    def _is_of_machine(self, wanted: SocketAddress) -> bool:
-        """True for an address of the machine's interfaces. Programs take it for their own, which on other clusters is
-        that of their pod."""
-        host = wanted.host[-4:]
-        if not wanted.is_ipv4 or host[0] == 127:
-            return False
-        if host not in self._machine:
-            if len(self._machine) >= _MAX_HOSTS:
-                self._machine.clear()
-            self._machine[host] = _is_local(host)
-        return self._machine[host]
-
-    def _make_dual(self, own: socket.socket, wanted: SocketAddress) -> bool:
-        """Lets a socket of IPv6 have an address of IPv4; False if it is bound already."""
-        if wanted.family != AF_INET6:
-            return True
-        try:
-            if own.getsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY):
-                own.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-        except OSError:
-            return False
-        return True
-
     def _may_bind(self, port: int, thread: int) -> bool:
-        """This process may be allowed to have ports that the program may not have."""
+        """This process may be allowed to have ports that the program may not have. The capability counts in the user
+        namespace of this process alone."""
         if port >= _first_unprivileged_port() or self._proc is None:  # only root may have such ports, and has a /proc
             return True
-        return bool(process_field(thread, self._proc, "CapEff", base=16) >> _CAP_NET_BIND_SERVICE & 1)
+        theirs, ours = (os.readlink(f"{self._proc}/{process}/ns/user") for process in (thread, "self"))
+        capabilities = process_field(thread, self._proc, "CapEff", base=16)
+        return theirs == ours and bool(capabilities >> _CAP_NET_BIND_SERVICE & 1)
 
     def _is_advertised(self, port: int, thread: int) -> bool:
         if self._proc is None:
@@ -237,13 +240,26 @@ class SocketBroker:
         arguments, variables = (self._read(thread, name) for name in ("cmdline", "environ"))
         return is_advertised(port, arguments, variables)
 
-    def _read(self, thread: int, name: str) -> list[bytes]:
-        with open(f"{self._proc}/{thread}/{name}", "rb") as file:
-            return file.read(_MAX_TEXT).split(b"\0")
+    def _read(self, thread: int, name: str) -> bytes:
+        with open(f"{self._proc}/{thread}/{name}", "rb", buffering=0) as file:
+            return file.read(_MAX_TEXT) or b""
+
+
+def _make_dual(own: socket.socket) -> bool:
+    """Lets a socket of IPv6 have an address of IPv4; False if it is bound already."""
+    if own.family != AF_INET6:
+        return True
+    try:
+        if own.getsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY):
+            own.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+    except OSError:
+        return False
+    return True
 
 
 def is_taken(host: bytes, port: int, kind: int = socket.SOCK_STREAM) -> bool:
-    """True if a socket of this type listens at the address. Tried by binding, which needs no permission to look."""
+    """True if a socket of this type has the address: a listener, or one that shares it with no other. Tried by binding,
+    which no program of the pod does at the same time, because their calls come here one after the other."""
     with socket.socket(socket.AF_INET, kind) as trial:
         if kind == socket.SOCK_STREAM:  # connections that have ended do not count
             trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -255,12 +271,13 @@ def is_taken(host: bytes, port: int, kind: int = socket.SOCK_STREAM) -> bool:
 
 
 def _is_local(host: bytes) -> bool:
+    """True for an address of this machine: the kernel then uses it as that of the sender, too."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as trial:
         try:
-            trial.bind((socket.inet_ntoa(host), 0))
+            trial.connect((socket.inet_ntoa(host), 1))
         except OSError:
             return False
-    return True
+        return bool(trial.getsockname()[0] == socket.inet_ntoa(host))
 
 
 def _first_unprivileged_port() -> int:
