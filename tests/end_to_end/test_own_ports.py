@@ -215,10 +215,16 @@ def test_a_cluster_in_a_pod_says_that_its_pods_have_the_ports_of_the_machine(
                 "name": "main",
                 "image": "trainwright/host",
                 "command": ["bash", "-c", script],
-                "volumeMounts": [{"name": "directory", "mountPath": str(tmp_path)}],
+                "volumeMounts": [
+                    {"name": "directory", "mountPath": str(tmp_path)},
+                    {"name": "source", "mountPath": str(SOURCE)},
+                ],
             }
         ],
-        "volumes": [{"name": "directory", "hostPath": {"path": str(tmp_path)}}],
+        "volumes": [
+            {"name": "directory", "hostPath": {"path": str(tmp_path)}},
+            {"name": "source", "hostPath": {"path": str(SOURCE)}},
+        ],
     }
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "outer"}, "spec": spec}
     commands.kubectl("apply", "-f", "-", stdin=yaml.safe_dump(pod))

@@ -15,6 +15,7 @@ from trainwright.cluster.node.supervisor.pod_events import read_events
 pytestmark = pytest.mark.thorough("root-overlay", "root-plain", "ordinary-plain", sample=20)
 
 PORT = 18_765
+"""At the address of a pod, which no other test has."""
 PYTHON = shutil.which("python3", path="/usr/local/bin:/usr/bin:/bin") or sys.executable
 """One that every user can run in every sandbox."""
 
@@ -134,30 +135,34 @@ connection.close()
 """
 
 
-def test_other_processes_of_the_machine_reach_a_listener_at_the_address_of_its_pod(runner: Any, address: str) -> None:
-    with runner.run(program(runner, SERVER.format(port=PORT, text="pod")), address=address, ownPorts=True) as pod:
+def test_other_processes_of_the_machine_reach_a_listener_at_the_address_of_its_pod(
+    runner: Any, address: str, free_port: int
+) -> None:
+    with runner.run(program(runner, SERVER.format(port=free_port, text="pod")), address=address, ownPorts=True) as pod:
         pod.until(lambda pod: pod.output())
         with pytest.raises(ConnectionRefusedError):
-            socket.create_connection(("127.0.0.1", PORT))
-        with socket.create_connection((address, PORT)) as client:
+            socket.create_connection(("127.0.0.1", free_port))
+        with socket.create_connection((address, free_port)) as client:
             assert client.recv(10) == b"pod"
         pod.wait()
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1", "localhost", "0.0.0.0"])  # noqa: S104
-def test_a_connection_to_loopback_reaches_the_listener_of_the_pod(runner: Any, address: str, host: str) -> None:
+def test_a_connection_to_loopback_reaches_the_listener_of_the_pod(
+    runner: Any, address: str, free_port: int, host: str
+) -> None:
     text = f"""
 import socket, threading
-server = socket.create_server(("", {PORT}), family=socket.AF_INET6, dualstack_ipv6=True)
+server = socket.create_server(("", {free_port}), family=socket.AF_INET6, dualstack_ipv6=True)
 def answer():
     connection, _ = server.accept()
     connection.sendall(b"own")
     connection.close()
 threading.Thread(target=answer).start()
-with socket.create_connection(({host!r}, {PORT}), timeout=10) as client:
+with socket.create_connection(({host!r}, {free_port}), timeout=10) as client:
     print(client.recv(10).decode())
 """
-    with socket.create_server(("127.0.0.1", PORT)):  # another program of the machine
+    with socket.create_server(("127.0.0.1", free_port)):  # another program of the machine
         assert run_program(runner, address, text) == ["own"]
 
 
@@ -289,21 +294,23 @@ server.close()
         assert pod.wait()["listening"] == []
 
 
-def test_a_pod_without_ports_of_its_own_has_those_of_the_machine(runner: Any, address: str) -> None:
-    with runner.run(program(runner, SERVER.format(port=PORT, text="machine")), ownPorts=False) as pod:
+def test_a_pod_without_ports_of_its_own_has_those_of_the_machine(runner: Any, address: str, free_port: int) -> None:
+    with runner.run(program(runner, SERVER.format(port=free_port, text="machine")), ownPorts=False) as pod:
         pod.until(lambda pod: pod.output())
-        with socket.create_connection(("127.0.0.1", PORT)) as client:
+        with socket.create_connection(("127.0.0.1", free_port)) as client:
             assert client.recv(10) == b"machine"
         pod.wait()
 
 
-def test_many_pods_can_have_the_same_port_at_once(runner: Any, address: str) -> None:
-    with runner.run(program(runner, SERVER.format(port=PORT, text="first")), address=address, ownPorts=True) as pod:
+def test_many_pods_can_have_the_same_port_at_once(runner: Any, address: str, free_port: int) -> None:
+    with runner.run(
+        program(runner, SERVER.format(port=free_port, text="first")), address=address, ownPorts=True
+    ) as pod:
         pod.until(lambda pod: pod.output())
         with (
-            socket.create_server(("127.210.63.8", PORT)),
-            socket.create_server(("127.0.0.1", PORT)),
-            socket.create_connection((address, PORT)) as client,
+            socket.create_server(("127.210.63.8", free_port)),
+            socket.create_server(("127.0.0.1", free_port)),
+            socket.create_connection((address, free_port)) as client,
         ):
             assert client.recv(10) == b"first"
         pod.wait()
