@@ -449,3 +449,13 @@ def _coroutine(look: Any) -> Any:
         return look()
 
     return looked
+
+
+async def test_a_pod_without_a_token_does_not_look_for_the_api_server(tmp_path: Path) -> None:
+    """At `plain`: libraries that find the address of the API server fail without a token."""
+    async with running_node(tmp_path / "node", sandbox="plain") as node:
+        service = {"metadata": {"name": "kubernetes"}, "spec": {"ports": [{"port": 443}]}}
+        await node.client.create(SERVICES, service, namespace="default")
+        await node.create("p", container("env | grep KUBERNETES_ || echo none"))
+        pod = await node.until_phase("p", "Succeeded")
+        assert await node.log(pod) == "none\n"

@@ -164,7 +164,7 @@ class PodStarter:
             user=os.getuid(),
             allocatable=self._node.machine.allocatable,
             started_at=started_at(pod, self._clock()),
-            service_variables=self._node.service_variables | self._network.service_variables(pod),
+            service_variables=self._service_variables(pod),
             nfs=self._node.nfs,
             cgroups=self._node.cgroups,
             names=self._network.addresses_for(pod) if self._node.sandbox.level == PLAIN else {},
@@ -177,6 +177,13 @@ class PodStarter:
             driver=self._node.driver,
             open_mpis=find_open_mpis(pythons),
         )
+
+    def _service_variables(self, pod: Object) -> dict[str, str]:
+        """At `plain` without those of the API server: no token is where clients look for it, and JAX fails then."""
+        found = self._node.service_variables | self._network.service_variables(pod)
+        if self._node.sandbox.level == PLAIN:
+            return {name: value for name, value in found.items() if not name.startswith("KUBERNETES_")}
+        return found
 
     def _pythons(self, pod: Object, images: Mapping[str, ContainerImage]) -> list[str]:
         """Those of containers on the files of this machine."""
