@@ -32,11 +32,11 @@ SECONDS = 540
 """Machines that run other things too need many times the usual time."""
 
 
-def trained(example: str, *values: object) -> Any:
-    """A parameter for the example with the marks of its framework."""
+def trained(example: str, *values: object, thorough: bool = False) -> Any:
+    """A parameter for the example with the marks of its framework. `thorough`: also if others of it are quick."""
     framework = FRAMEWORKS[example]
     marks = [getattr(pytest.mark, framework)]
-    if example not in {"tensorflow-parameter-server", "mpi"}:
+    if thorough or example not in {"tensorflow-parameter-server", "mpi"}:
         marks.append(pytest.mark.thorough)
     if framework in {"paddle", "horovod"} and find_spec(framework) is None:
         marks.append(pytest.mark.skip(reason=f"this machine has no {framework}, see tools/setup {framework}"))

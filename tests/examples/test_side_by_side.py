@@ -50,7 +50,7 @@ def run_copy(up: UpCommand, directory: Path) -> Result:
         pytest.param("pytorch-digits", "strongest", marks=pytest.mark.torch),
         pytest.param("pytorch-digits", "plain", marks=[pytest.mark.torch, pytest.mark.thorough]),
         *(trained(example, "strongest") for example in FRAMEWORKS),
-        *(trained(example, "plain") for example in AT_PLAIN),
+        *(trained(example, "plain", thorough=True) for example in AT_PLAIN),
     ],
 )
 def test_two_jobs_with_the_same_ports_train_at_once(example: str, sandbox: str, tmp_path: Path) -> None:
