@@ -19,6 +19,9 @@ from trainwright.cluster.node.supervisor.network.advertised_ports import is_adve
         (40123, [b"python", b"-m", b"horovod.runner.task_fn", b"x"], [], True),
         (40123, [b"python", b"train.py"], [b"HOROVOD_ELASTIC=1"], True),
         (40123, [b"python", b"train.py"], [b"HOROVOD_RANK=0"], False),
+        (40123, [b"python", b"/venv/bin/torchrun", b"train.py"], [], True),
+        (29500, [b"python", b"/venv/bin/torchrun", b"train.py"], [], False),
+        (40123, [b"python", b"train.py"], [b"TORCHELASTIC_RUN_ID=none"], True),
         (40123, [b"python", b"train.py", b"--out", b"x", b"horovodrun"], [], False),
     ],
 )

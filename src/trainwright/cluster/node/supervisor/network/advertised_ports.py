@@ -17,11 +17,19 @@ _HOROVOD_SERVICES = (b"horovodrun", b"horovod.runner")
 """They choose a port at random."""
 
 
+_TORCHRUN = (b"torchrun", b"torch.distributed.run")
+_TORCHRUN_RANK = b"\0TORCHELASTIC_RUN_ID="
+_FIRST_SEARCHED_PORT = 32768
+"""torchrun lets the kernel choose a port and tells it to peers with the host's name, at `plain` that of the machine."""
+
+
 def is_advertised(port: int, arguments: bytes, variables: bytes) -> bool:
     """True if a process with this command line and environment, as /proc shows them, tells others that it listens on
     the port."""
     variables = b"\0" + variables
-    if _HOROVOD_ELASTIC in variables or any(_is_service(argument) for argument in arguments.split(b"\0", 4)[:4]):
+    if _HOROVOD_ELASTIC in variables or _runs(arguments, _HOROVOD_SERVICES):
+        return True
+    if port >= _FIRST_SEARCHED_PORT and (_TORCHRUN_RANK in variables or _runs(arguments, _TORCHRUN)):
         return True
     if not any(rank in variables for rank in _MPI_RANK):
         return False
@@ -30,6 +38,6 @@ def is_advertised(port: int, arguments: bytes, variables: bytes) -> bool:
     return first <= port < first + _MPI_PORTS
 
 
-def _is_service(argument: bytes) -> bool:
+def _runs(arguments: bytes, programs: tuple[bytes, ...]) -> bool:
     """`/usr/bin/horovodrun`, or the module of `python -m horovod.runner.task_fn`."""
-    return argument.rpartition(b"/")[2].startswith(_HOROVOD_SERVICES)
+    return any(argument.rpartition(b"/")[2].startswith(programs) for argument in arguments.split(b"\0", 4)[:4])
