@@ -90,6 +90,7 @@ def bind(name, port):
 thread = threading.Thread(target=bind, args=("thread", {PORT}))
 thread.start()
 thread.join()
+reader, writer = os.pipe()
 if os.fork() == 0:
     if os.fork() == 0:
         os.setsid()
@@ -99,8 +100,8 @@ if os.fork() == 0:
 os.wait()
 code = "import socket; s = socket.socket(); s.bind(('', {PORT + 2})); print('program', s.getsockname()[0])"
 subprocess.run([sys.executable, "-c", code], check=True)
-import time
-time.sleep(0.2)
+os.close(writer)
+os.read(reader, 1)  # until the daemon has ended
 """
     assert sorted(run_program(runner, address, text)) == [
         f"daemon {address}",

@@ -180,7 +180,7 @@ class ContainerConfigBuilder:
         return self._image.python or pod_python(self._annotations, self._context)
 
     def _declared_ports(self) -> list[int]:
-        """Of TCP."""
+        """The TCP ports that the container declares."""
         ports = self._spec.get("ports") or ()
         return [port["containerPort"] for port in ports if port.get("protocol", "TCP") == "TCP"]
 

@@ -1,7 +1,8 @@
 """Programs whose listeners must be reached at the addresses of the machine.
 
-Open MPI and Horovod tell their peers in other pods the addresses of the machine's interfaces, each with a port that
-they found free. Such a port is one of the machine, as one that the kernel chooses. Pure; standard library only.
+Open MPI and Horovod tell their peers in other pods the addresses of the machine's interfaces, torchrun the name of the
+host, each with a port that they found free. Such a port is one of the machine, as one that the kernel chooses. Pure;
+standard library only.
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ _MPI_PORTS = 1024
 _HOROVOD_ELASTIC = b"\0HOROVOD_ELASTIC=1\0"
 _HOROVOD_SERVICES = (b"horovodrun", b"horovod.runner")
 """They choose a port at random."""
-
 
 _TORCHRUN = (b"torchrun", b"torch.distributed.run")
 _TORCHRUN_RANK = b"\0TORCHELASTIC_RUN_ID="
