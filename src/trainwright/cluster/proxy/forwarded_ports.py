@@ -1,10 +1,10 @@
 """An address and port of this machine from which connections are forwarded to endpoints. Pure."""
 
 import errno
-from collections.abc import Container
+from collections.abc import Container, Iterable
 from dataclasses import dataclass
 
-from trainwright.objects.kinds.nodes import NODE_ADDRESS
+from trainwright.objects.kinds.nodes import NODE_ADDRESS, Node
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +42,11 @@ class Note:
     type: str
     reason: str
     message: str
+
+
+def nodes_with_own_ports(nodes: Iterable[Node]) -> set[str]:
+    """The names of the nodes whose pods have ports of their own."""
+    return {node.metadata.name for node in nodes if node.has_own_ports}
 
 
 def has_machine_ports(address: str, node: str, own_ports: Container[str]) -> bool:

@@ -2,7 +2,7 @@
 
 import logging
 
-from trainwright.cluster.proxy.forwarded_ports import Note
+from trainwright.cluster.proxy.forwarded_ports import Note, nodes_with_own_ports
 from trainwright.cluster.proxy.forwarder import ConnectionLimit
 from trainwright.cluster.proxy.host_ports import HostPortPod, host_ports, notes, unreachable
 from trainwright.cluster.proxy.port_forwards import PortForwards
@@ -53,9 +53,9 @@ class HostPortProxy:
         if pod is None:
             self._reported.forget(key)
             return (await self._forwards.update(key, ())).outcome
-        own_ports = {node.metadata.name for node in self._nodes.all() if node.has_own_ports}
+        own_ports = nodes_with_own_ports(self._nodes.all())
         update = await self._forwards.update(key, host_ports(pod, own_ports))
-        failures = [unreachable(pod, one.port, one.error, one.holder) for one in update.failures]
+        failures = [unreachable(pod, failure.port, failure.error, failure.holder) for failure in update.failures]
         for note in self._reported.update(key, [*notes(pod), *failures]):
             self._recorder.record(pod.metadata.reference(PODS.kind), note.type, note.reason, note.message)
         return update.outcome

@@ -5,7 +5,7 @@ A port is listened on while the Service has ready endpoints: without them a conn
 
 import logging
 
-from trainwright.cluster.proxy.forwarded_ports import Note
+from trainwright.cluster.proxy.forwarded_ports import Note, nodes_with_own_ports
 from trainwright.cluster.proxy.forwarder import ConnectionLimit
 from trainwright.cluster.proxy.port_forwards import PortForwards
 from trainwright.cluster.proxy.service_ports import notes, service_ports, unreachable
@@ -69,10 +69,10 @@ class ServiceProxy:
         if service is None:
             self._reported.forget(key)
             return (await self._forwards.update(key, ())).outcome
-        own_ports = {node.metadata.name for node in self._nodes.all() if node.has_own_ports}
+        own_ports = nodes_with_own_ports(self._nodes.all())
         ports = service_ports(service, self._slices.by_index("service", key), own_ports)
         update = await self._forwards.update(key, (port for port in ports if port.endpoints))
-        failures = [unreachable(service, one.port, one.error, one.holder) for one in update.failures]
+        failures = [unreachable(service, failure.port, failure.error, failure.holder) for failure in update.failures]
         for note in self._reported.update(key, [*notes(service), *failures]):
             self._recorder.record(service, note.type, note.reason, note.message)
         return update.outcome

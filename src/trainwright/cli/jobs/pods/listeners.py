@@ -12,7 +12,7 @@ from trainwright.objects.node_annotations import LISTENING
 from trainwright.objects.paths import value_at
 
 MAX_PORTS = 20
-"""Of one pod."""
+"""How many ports of one pod are shown."""
 _NUMBER = re.compile(r"[1-9][0-9]{0,4}")
 
 
