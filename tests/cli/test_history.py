@@ -16,7 +16,7 @@ from trainwright.cli.history import (
     run_of,
 )
 from trainwright.cli.targets import Target
-from trainwright.cluster.embedded import DataDir
+from trainwright.cluster.facade import DataDir
 from trainwright.kube.client.kubeconfig import ClusterConfig
 from trainwright.objects import Object
 

@@ -22,10 +22,10 @@ from tests.support.cluster.embedded_cluster import embedded_cluster, up_command
 from tests.support.cluster.supervised_pods import NOBODY, end_supervisors, users
 from tests.support.waiting import eventually
 from trainwright.cluster.address_range import AddressRange, parse_range
-from trainwright.cluster.data_directories import unregister
+from trainwright.cluster.data_directory_registry import unregister
 from trainwright.cluster.datadir import DataDir
-from trainwright.cluster.embedded import running_pods
-from trainwright.cluster.process import EmbeddedCluster
+from trainwright.cluster.embedded_cluster import EmbeddedCluster
+from trainwright.cluster.facade import running_pods
 from trainwright.kube.client.async_client import Client
 from trainwright.objects import Object
 from trainwright.objects.node_annotations import HOST_IMAGE

@@ -24,7 +24,7 @@ _numbers = itertools.count(1)
 PROGRAM = """
 import asyncio, sys
 from pathlib import Path
-from trainwright.cluster.process import EmbeddedCluster
+from trainwright.cluster.embedded_cluster import EmbeddedCluster
 
 async def main():
     cluster = EmbeddedCluster(Path(sys.argv[1]), with_node=False)

@@ -10,7 +10,7 @@ import pytest
 from tests.support.cluster.embedded_cluster import embedded_cluster
 from tests.support.cluster.supervised_pods import LAYERED_DIRECTORY
 from tests.support.waiting import eventually
-from trainwright.cluster.data_directories import register
+from trainwright.cluster.data_directory_registry import register
 from trainwright.cluster.datadir import DataDir
 from trainwright.kube.client.async_client import Client
 from trainwright.objects import Object

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from trainwright.cluster.embedded import CONTEXT, ClusterError, DataDir, check_private_file
+from trainwright.cluster.facade import CONTEXT, ClusterError, DataDir, check_private_file
 from trainwright.kube.client.kubeconfig import (
     ClusterConfig,
     ConfigError,

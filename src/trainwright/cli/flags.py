@@ -54,7 +54,7 @@ def _select_cluster(ctx: click.Context, parameter: click.Parameter, name: str | 
         raise click.BadParameter("cannot be combined with --data-dir", ctx, parameter)
     if not _CLUSTER_NAME.fullmatch(name):
         raise click.BadParameter(f"{name!r}: write small letters, digits and dashes, such as dev-1", ctx, parameter)
-    from trainwright.cluster.embedded import DataDir
+    from trainwright.cluster.facade import DataDir
 
     ctx.params["data_dir"] = DataDir.of_cluster(name).path
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 
 from trainwright.cli.targets import Target
-from trainwright.cluster.embedded import ClusterError, DataDir, check_private_file
+from trainwright.cluster.facade import ClusterError, DataDir, check_private_file
 from trainwright.objects import Object
 from trainwright.objects.paths import value_at
 from trainwright.objects.times import format_time

@@ -2,7 +2,7 @@
 
 from trainwright.api.labels import rank_of
 from trainwright.cli.pods_python import install_command
-from trainwright.cluster.embedded import ContainerRun, DataDir, PodRecord, RunLog, pod_records, whole_lines
+from trainwright.cluster.facade import ContainerRun, DataDir, PodRecord, RunLog, pod_records, whole_lines
 from trainwright.insight.diagnosis import MAX_LINE, Line, Run
 
 _TAIL_BYTES = 256 * 1024

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from trainwright.cli.errors import CommandError
 from trainwright.cli.pods_python import BY_FLAG
-from trainwright.cluster.embedded import CONTEXT, ClusterError, ClusterRecord, DataDir
+from trainwright.cluster.facade import CONTEXT, ClusterError, ClusterRecord, DataDir
 from trainwright.kube.client.kubeconfig import ClusterConfig, ConfigError, load_kubeconfig
 
 

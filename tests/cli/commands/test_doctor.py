@@ -16,7 +16,7 @@ from tests.support.objects.shell_jobs import shell_job
 from trainwright.api.kinds import PYTORCH
 from trainwright.cli.commands import doctor
 from trainwright.cli.main import cli
-from trainwright.cluster.embedded import DataDir
+from trainwright.cluster.facade import DataDir
 from trainwright.cluster.node.node_status import shared_ports_text
 from trainwright.kube.client.sync_client import SyncClient
 

@@ -12,7 +12,7 @@ from tests.support.cluster.embedded_cluster import UpCommand
 from tests.support.commands.trainwright import Result, trainwright
 from tests.support.objects.shell_jobs import shell_job, write_manifest
 from trainwright.api.kinds import PYTORCH
-from trainwright.cluster.embedded import PodRecord, pod_records
+from trainwright.cluster.facade import PodRecord, pod_records
 from trainwright.kube.client.sync_client import SyncClient
 
 

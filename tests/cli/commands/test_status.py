@@ -16,7 +16,7 @@ from trainwright.cli.commands.status import (
     used_seconds,
 )
 from trainwright.cli.jobs.references import FoundJob
-from trainwright.cluster.embedded import PodProcess
+from trainwright.cluster.facade import PodProcess
 from trainwright.objects import Object
 from trainwright.objects.times import format_time
 

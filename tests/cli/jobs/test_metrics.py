@@ -6,7 +6,7 @@ from typing import Any
 
 from trainwright.api.kinds import PYTORCH
 from trainwright.cli.jobs.metrics import recorded_progress
-from trainwright.cluster.embedded import DataDir
+from trainwright.cluster.facade import DataDir
 
 
 def write_pod(data: DataDir, folder: str, uid: str, rank: str, started: str | None = None, log: str = "") -> None:

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.cluster.supervised_pods import end_supervisors
-from trainwright.cluster.data_directories import unregister
+from trainwright.cluster.data_directory_registry import unregister
 from trainwright.cluster.datadir import ClusterRecord, DataDir
-from trainwright.cluster.process import EmbeddedCluster
+from trainwright.cluster.embedded_cluster import EmbeddedCluster
 from trainwright.kube.client.kubeconfig import ClusterConfig, load_kubeconfig
 
 START_SECONDS = 60

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trainwright.cluster.datadir import DataDir
-from trainwright.cluster.embedded import tune_garbage_collector
-from trainwright.cluster.process import EmbeddedCluster
+from trainwright.cluster.embedded_cluster import EmbeddedCluster
+from trainwright.cluster.facade import tune_garbage_collector
 from trainwright.kube.client.kubeconfig import ClusterConfig, load_kubeconfig
 
 LONGEST = 0.1

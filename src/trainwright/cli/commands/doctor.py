@@ -19,7 +19,7 @@ from trainwright.cli.output.console import Console
 from trainwright.cli.output.tables import hanging, terminal_width
 from trainwright.cli.pods_python import BY_FLAG, callers_python, default_python, install_command
 from trainwright.cli.targets import data_dir_at, embedded_cluster
-from trainwright.cluster.embedded import ClusterRecord, DataDir, try_sandbox
+from trainwright.cluster.facade import ClusterRecord, DataDir, try_sandbox
 from trainwright.kube.client.errors import ApiError, Unreachable
 from trainwright.kube.client.kubeconfig import ConfigError, load_kubeconfig
 from trainwright.kube.client.requests import raw_request

@@ -6,11 +6,11 @@ from pathlib import Path
 import click
 
 from trainwright.cli.contexts import remove_context, user_kubeconfig
-from trainwright.cli.ending_pods import count_pods, end_pods
 from trainwright.cli.errors import CommandError
 from trainwright.cli.flags import data_dir_flag
+from trainwright.cli.pods_of_stopped_cluster import count_pods, end_pods
 from trainwright.cli.targets import data_dir_at
-from trainwright.cluster.embedded import (
+from trainwright.cluster.facade import (
     STOP_SECONDS,
     ClusterError,
     ClusterRecord,

@@ -19,7 +19,7 @@ from trainwright.cli.jobs.summary import age, duration, finished_state, job_stat
 from trainwright.cli.machine import free_disk, free_memory
 from trainwright.cli.output.tables import hanging, table_lines, terminal_width
 from trainwright.cli.targets import NotRunningError, TargetOptions, data_dir_at, find_target
-from trainwright.cluster.embedded import ClusterRecord, DataDir, PodProcess, disk_warning, pod_records, processes_of
+from trainwright.cluster.facade import ClusterRecord, DataDir, PodProcess, disk_warning, pod_records, processes_of
 from trainwright.kube.client.errors import NotFound
 from trainwright.kube.client.requests import raw_request
 from trainwright.kube.client.sync_client import SyncClient

@@ -18,7 +18,7 @@ from trainwright.cli.flags import data_dir_flag, python_path
 from trainwright.cli.output.console import Console
 from trainwright.cli.pods_python import default_python
 from trainwright.cli.targets import cluster_flag, data_dir_at
-from trainwright.cluster.embedded import ClusterError, ClusterRecord, DataDir, delete_data
+from trainwright.cluster.facade import ClusterError, ClusterRecord, DataDir, delete_data
 from trainwright.programs import own_module
 
 _READY_SECONDS = 60.0
@@ -181,7 +181,7 @@ def banner(record: ClusterRecord, data: DataDir, *, detached: bool) -> list[str]
 
 def _prepare(data: DataDir, flags: UpFlags) -> None:
     """Creates the data directory. What an ephemeral cluster left there because it was killed is deleted."""
-    from trainwright.cli.ending_pods import end_pods
+    from trainwright.cli.pods_of_stopped_cluster import end_pods
 
     has_data = data.store.exists() and data.owner() is None
     try:
@@ -214,8 +214,8 @@ def _run_in_foreground(data: DataDir, flags: UpFlags, *, verbose: bool) -> None:
     import asyncio
     import logging
 
-    from trainwright.cli.ending_pods import end_pods
     from trainwright.cli.logging import LogFormat, start_logging
+    from trainwright.cli.pods_of_stopped_cluster import end_pods
     from trainwright.cli.up.up_process import UpOptions, run_cluster
     from trainwright.kube.client.kubeconfig import ConfigError
 

@@ -15,7 +15,7 @@ from trainwright.cli.follow.state.job_state import JobState
 from trainwright.cli.follow.texts.suggestions import Suggestions
 from trainwright.cli.output.console import Console
 from trainwright.cli.targets import Target, embedded_cluster
-from trainwright.cluster.embedded import DataDir
+from trainwright.cluster.facade import DataDir
 from trainwright.kube.client.async_client import Client
 
 

@@ -4,7 +4,7 @@ from trainwright.api.kinds import Kind
 from trainwright.cli.jobs.pods.ranks import rank_order
 from trainwright.cli.jobs.references import FoundJob
 from trainwright.cli.jobs.session import Session
-from trainwright.cluster.embedded import ContainerRun, DataDir, PodRecord, RunLog, pod_records
+from trainwright.cluster.facade import ContainerRun, DataDir, PodRecord, RunLog, pod_records
 from trainwright.insight.progress import Progress, advance, read_line
 
 _TAIL_BYTES = 256 * 1024

@@ -273,7 +273,7 @@ def _error_lines(error: ApiError, resource: Resource, obj: Object, prefix: str =
 def _suggestion(path: str, resource: Resource) -> str | None:
     # Imported here because schemas are only needed after an error.
     from trainwright.api.crd import render_crd
-    from trainwright.cluster.embedded import builtin_schema
+    from trainwright.cluster.facade import builtin_schema
 
     if resource in BUILT_IN:
         return did_you_mean(path, builtin_schema(resource.kind), builtin_schema)

@@ -8,7 +8,7 @@ from trainwright.cli.history import append, history_path, run_of
 from trainwright.cli.jobs.metrics import recorded_progress
 from trainwright.cli.jobs.summary import finished_state, rank_count
 from trainwright.cli.recorded_runs import recorded_runs
-from trainwright.cluster.embedded import DataDir
+from trainwright.cluster.facade import DataDir
 from trainwright.insight.diagnosis import diagnose
 from trainwright.objects import Object
 from trainwright.operator.reconcile.observer import Observer

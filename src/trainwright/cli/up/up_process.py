@@ -20,7 +20,7 @@ from trainwright.cli.recorded_runs import recorded_runs
 from trainwright.cli.up.cluster_log import rotate_for_ever
 from trainwright.cli.up.operator_pod import NAME, NAMESPACE, OperatorLog, OperatorPod, create_operator_objects
 from trainwright.cli.up.run_recorder import RunRecorder
-from trainwright.cluster.embedded import (
+from trainwright.cluster.facade import (
     CONTEXT,
     ClusterRecord,
     DataDir,

@@ -17,7 +17,7 @@ from tests.support.cluster.supervised_pods import LAYERED_DIRECTORY
 from tests.support.commands.trainwright import trainwright
 from tests.support.images.faulty_registry import faulty_registry
 from trainwright.cli.main import cli
-from trainwright.cluster.data_directories import register
+from trainwright.cluster.data_directory_registry import register
 from trainwright.cluster.datadir import DataDir
 from trainwright.cluster.images.store import ImageStore
 

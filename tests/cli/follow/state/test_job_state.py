@@ -13,7 +13,7 @@ from tests.support.objects.jobs import JOB_UID, JobBuilder, PodBuilder, at, temp
 from trainwright.api.job import read_job
 from trainwright.cli.follow.state.job_state import JobState
 from trainwright.cli.follow.state.pod_states import pod_state
-from trainwright.cluster.embedded import ContainerRun, PodRecord
+from trainwright.cluster.facade import ContainerRun, PodRecord
 from trainwright.objects import Object
 from trainwright.objects.node_annotations import LISTENING
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from trainwright.cli.follow.texts.private_files import format_size, private_file_lines
-from trainwright.cluster.embedded import PrivateFile
+from trainwright.cluster.facade import PrivateFile
 
 
 def file(path: str, size: int = 8, volume: str = "") -> PrivateFile:

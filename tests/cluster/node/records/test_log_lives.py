@@ -21,7 +21,7 @@ import pytest
 from tests.support.cluster.embedded_cluster import UpCommand, up_command
 from tests.support.thoroughness import THOROUGH
 from trainwright.api.kinds import PYTORCH
-from trainwright.cluster.embedded import ContainerRun, DataDir, LogLine, PodRecord, RunLog, pod_records
+from trainwright.cluster.facade import ContainerRun, DataDir, LogLine, PodRecord, RunLog, pod_records
 from trainwright.kube.client.sync_client import SyncClient
 from trainwright.objects import Object
 from trainwright.objects.node_annotations import DIRECTORY, HOST_IMAGE, LOG_MAX_SIZE

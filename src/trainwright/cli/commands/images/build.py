@@ -11,7 +11,7 @@ import click
 from trainwright.cli.commands.images.store import check_mirrors, open_store, parse_name, report_image_errors, store_flag
 from trainwright.cli.errors import CommandError
 from trainwright.cli.pods_python import default_python
-from trainwright.cluster.embedded import all_data_directories
+from trainwright.cluster.facade import all_data_directories
 from trainwright.cluster.images.build.command import build_image
 from trainwright.cluster.images.build.errors import BuildError
 from trainwright.cluster.images.build.options import BuildOptions, Unreachable

@@ -15,7 +15,7 @@ from trainwright.cli.jobs.pods.ranks import RankPod, latest_of_each_rank, rank_p
 from trainwright.cli.jobs.references import FoundJob, find_job, list_jobs
 from trainwright.cli.jobs.session import Session, cluster_command
 from trainwright.cli.output.console import Console, plain_text
-from trainwright.cluster.embedded import PodFile, pod_files
+from trainwright.cluster.facade import PodFile, pod_files
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from trainwright.cli.jobs.summary import duration, finished_state, human_age, jo
 from trainwright.cli.jobs.suspension import is_suspended
 from trainwright.cli.output.console import Console, plain_text
 from trainwright.cli.output.tables import table_lines, terminal_width
-from trainwright.cluster.embedded import PodRecord
+from trainwright.cluster.facade import PodRecord
 from trainwright.insight.diagnosis import Cause, Diagnosis
 from trainwright.insight.progress import Progress
 from trainwright.objects import Object

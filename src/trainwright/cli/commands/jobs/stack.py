@@ -19,7 +19,7 @@ from trainwright.cli.jobs.references import FoundJob, find_job
 from trainwright.cli.jobs.session import Session, cluster_command
 from trainwright.cli.output.console import plain_text
 from trainwright.cli.pods_python import active_python, install_command
-from trainwright.cluster.embedded import PodProcess, processes_of
+from trainwright.cluster.facade import PodProcess, processes_of
 from trainwright.programs import find_program, python_environment
 
 _PY_SPY_SECONDS = 30

@@ -8,7 +8,7 @@ import click
 from trainwright.cli.errors import TIMED_OUT
 from trainwright.cli.flags import duration
 from trainwright.cli.jobs.arguments import jobs_argument
-from trainwright.cli.jobs.pods.ending import delete_pods, unfinished_pods, wait_for_end
+from trainwright.cli.jobs.pods.waiting_for_end import delete_pods, unfinished_pods, wait_for_end
 from trainwright.cli.jobs.references import resolve_all
 from trainwright.cli.jobs.session import Session, cluster_command
 from trainwright.cli.jobs.summary import finished_state

@@ -11,7 +11,7 @@ from operator import attrgetter
 from trainwright.api.labels import rank_of
 from trainwright.cli.follow.logs.log_source import LogBatch, LogRecord
 from trainwright.cli.follow.state.job_state import JobState, Run
-from trainwright.cluster.embedded import ContainerRun, DataDir, PodRecord, RunLog, pod_records
+from trainwright.cluster.facade import ContainerRun, DataDir, PodRecord, RunLog, pod_records
 from trainwright.objects.kinds.pods import Pod
 
 _SCAN_SECONDS = 0.5

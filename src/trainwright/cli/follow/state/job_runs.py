@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from trainwright.cluster.embedded import ContainerRun
+from trainwright.cluster.facade import ContainerRun
 from trainwright.insight.diagnosis import Cause, Diagnosis, Run, diagnose
 from trainwright.insight.pod_runs import numbered_runs
 from trainwright.objects.kinds.pods import Pod

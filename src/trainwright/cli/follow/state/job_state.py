@@ -18,7 +18,7 @@ from trainwright.cli.follow.state.rank_output import RankOutput, Silence, find_s
 from trainwright.cli.jobs.pods.listeners import declared_ports, listening_ports
 from trainwright.cli.jobs.summary import finished_state
 from trainwright.cli.recorded_runs import diagnosable_run
-from trainwright.cluster.embedded import ContainerRun, PodRecord, PrivateFile, processes_of
+from trainwright.cluster.facade import ContainerRun, PodRecord, PrivateFile, processes_of
 from trainwright.insight.diagnosis import MAX_LINE, Diagnosis, Line, diagnose
 from trainwright.insight.diagnosis import Run as DiagnosedRun
 from trainwright.insight.pod_runs import job_failed_at

@@ -3,7 +3,7 @@
 import posixpath
 from collections.abc import Sequence
 
-from trainwright.cluster.embedded import PrivateFile
+from trainwright.cluster.facade import PrivateFile
 
 _SHOWN = 10
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from trainwright.cli.jobs.pods.ranks import RankPod
 from trainwright.cli.jobs.session import Session
-from trainwright.cluster.embedded import RunLog, whole_lines
+from trainwright.cluster.facade import RunLog, whole_lines
 from trainwright.objects.times import parse_time
 
 _LINE_BYTES = 1024

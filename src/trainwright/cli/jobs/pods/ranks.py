@@ -10,7 +10,7 @@ from trainwright.cli.errors import CommandError
 from trainwright.cli.jobs.references import FoundJob
 from trainwright.cli.jobs.session import Session
 from trainwright.cli.spelling import nearest
-from trainwright.cluster.embedded import PodRecord, pod_records
+from trainwright.cluster.facade import PodRecord, pod_records
 from trainwright.objects import Object
 from trainwright.objects.kinds.pods import Pod, read_pod
 from trainwright.objects.resources import PODS

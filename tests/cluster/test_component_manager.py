@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from trainwright.cluster.components import ComponentManager
+from trainwright.cluster.component_manager import ComponentManager
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.looptime]
 

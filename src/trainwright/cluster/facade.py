@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trainwright.cluster.data_directories import all_data_directories
+from trainwright.cluster.data_directory_registry import all_data_directories
 from trainwright.cluster.datadir import CONTEXT, ClusterError, ClusterRecord, DataDir
 from trainwright.cluster.node.pod_processes import PodProcess, process_trees, running_containers
 from trainwright.cluster.node.records import pod_records as records
@@ -25,8 +25,8 @@ from trainwright.cluster.owned_paths import UntrustedPathError, check_directory
 if TYPE_CHECKING:
     from trainwright.cluster.apiserver.admission.webhook_client import LocalService
     from trainwright.cluster.apiserver.http.streams.pod_logs import LogReader
+    from trainwright.cluster.embedded_cluster import EmbeddedCluster
     from trainwright.cluster.node.pods.pod_termination import StoppingPods
-    from trainwright.cluster.process import EmbeddedCluster
 
 __all__ = [
     "CONTEXT",
@@ -89,7 +89,7 @@ def new_cluster(
     `mirror_logs` are the logs of mirror pods, by NAMESPACE/NAME; `local_services` are admission webhooks in this
     process, by namespace and name of the Service that configurations name.
     """
-    from trainwright.cluster.process import EmbeddedCluster
+    from trainwright.cluster.embedded_cluster import EmbeddedCluster
 
     return EmbeddedCluster(
         data.path,
@@ -157,7 +157,7 @@ def kill_orphaned_pods(data: DataDir) -> int:
 
 def delete_data(data: DataDir) -> int:
     """Deletes the cluster's data and keeps images, which other clusters may use too; returns how many there are."""
-    from trainwright.cluster.data_directories import unregister
+    from trainwright.cluster.data_directory_registry import unregister
     from trainwright.cluster.images.store import ImageStore, StoreError
     from trainwright.cluster.linux.trees import remove_tree
 

@@ -13,7 +13,7 @@ from tests.support.cluster.embedded_cluster import embedded_cluster
 from tests.support.waiting import eventually
 from trainwright.cluster.controllers.namespace_controller import NamespaceController
 from trainwright.cluster.datadir import AlreadyRunningError, ClusterError, DataDir, DataDirError, RememberedPort
-from trainwright.cluster.process import DEFAULT_PORT, EmbeddedCluster
+from trainwright.cluster.embedded_cluster import DEFAULT_PORT, EmbeddedCluster
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.errors import Unauthorized
 from trainwright.kube.client.kubeconfig import load_kubeconfig

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 
 from trainwright.cli.output.console import Console
-from trainwright.cluster.embedded import DataDir, running_pods
+from trainwright.cluster.facade import DataDir, running_pods
 
 _PROGRESS_SECONDS = 0.2
 

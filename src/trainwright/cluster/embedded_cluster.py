@@ -1,4 +1,4 @@
-"""The embedded cluster as one process: wires store, API server, controllers and node together over a data directory.
+"""The embedded cluster, in the process of `up`: wires store, API server, controllers and node over a data directory.
 
 It has no training jobs: its caller installs CRDs and an operator through the API.
 """
@@ -23,7 +23,7 @@ from trainwright.cluster.apiserver.http.streams.pod_logs import LogReader
 from trainwright.cluster.apiserver.storage.journal import StoreError
 from trainwright.cluster.apiserver.storage.store import ObjectStore
 from trainwright.cluster.apiserver.writes.service_allocator import drop_foreign_addresses, kubernetes_address
-from trainwright.cluster.components import ComponentManager
+from trainwright.cluster.component_manager import ComponentManager
 from trainwright.cluster.controllers.clusterrole_aggregation import ClusterRoleAggregation
 from trainwright.cluster.controllers.endpoints_controller import EndpointsController
 from trainwright.cluster.controllers.gangs import pod_group_crd
@@ -39,7 +39,7 @@ from trainwright.cluster.controllers.root_ca_publisher import RootCaPublisher, r
 from trainwright.cluster.controllers.scheduler import Scheduler
 from trainwright.cluster.controllers.serviceaccount_controller import ServiceAccountController, default_account
 from trainwright.cluster.controllers.workloads.workload_controller import WorkloadController
-from trainwright.cluster.data_directories import DataDirectories, register
+from trainwright.cluster.data_directory_registry import DataDirectories, register
 from trainwright.cluster.datadir import (
     CONTEXT,
     ClusterError,

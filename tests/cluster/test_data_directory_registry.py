@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from trainwright.cluster.data_directories import all_data_directories, register, unregister
+from trainwright.cluster.data_directory_registry import all_data_directories, register, unregister
 from trainwright.cluster.datadir import DataDir
-from trainwright.cluster.embedded import delete_data
+from trainwright.cluster.facade import delete_data
 
 
 @pytest.fixture(autouse=True)
@@ -120,7 +120,7 @@ def test_another_user_cannot_make_every_pod_mount_thousands_of_directories(
     bob, user = home / "home/bob", 46_666
     for number in range(200):
         (bob / f".local/share/trainwright-{number}").mkdir(parents=True)
-    monkeypatch.setattr("trainwright.cluster.data_directories._other_homes", lambda: ((bob, user),))
+    monkeypatch.setattr("trainwright.cluster.data_directory_registry._other_homes", lambda: ((bob, user),))
     assert 0 < len([path for path in all_data_directories() if bob in path.parents]) <= 64
 
 
@@ -135,7 +135,7 @@ def test_root_hides_the_clusters_of_other_users(home: Path, monkeypatch: pytest.
     (home / ".local/share/trainwright.clusters").rename(notes)
     for path in (notes, data.path):
         os.chown(path, user, -1)
-    monkeypatch.setattr("trainwright.cluster.data_directories._other_homes", lambda: ((alice, user),))
+    monkeypatch.setattr("trainwright.cluster.data_directory_registry._other_homes", lambda: ((alice, user),))
     assert {alice / ".kube", alice / ".local/share/trainwright-dev", data.path} <= set(all_data_directories())
     os.chown(data.path, 0, -1)
     os.utime(notes)
