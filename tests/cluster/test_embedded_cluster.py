@@ -10,14 +10,18 @@ from pathlib import Path
 import pytest
 
 from tests.support.cluster.embedded_cluster import embedded_cluster
+from tests.support.objects.manifests import batch_job
 from tests.support.waiting import eventually
+from trainwright.cluster.apiserver.storage.store import ObjectStore
 from trainwright.cluster.controllers.namespace_controller import NamespaceController
 from trainwright.cluster.datadir import AlreadyRunningError, ClusterError, DataDir, DataDirError, RememberedPort
 from trainwright.cluster.embedded_cluster import DEFAULT_PORT, EmbeddedCluster
 from trainwright.kube.client.async_client import Client
-from trainwright.kube.client.errors import Unauthorized
+from trainwright.kube.client.errors import NotFound, Unauthorized
 from trainwright.kube.client.kubeconfig import load_kubeconfig
+from trainwright.objects import Object
 from trainwright.objects.resources import (
+    BATCH_JOBS,
     CONFIG_MAPS,
     NAMESPACES,
     NODES,
@@ -25,6 +29,7 @@ from trainwright.objects.resources import (
     PODS,
     SERVICE_ACCOUNTS,
     STORAGE_CLASSES,
+    Resource,
 )
 
 
@@ -117,6 +122,40 @@ async def test_a_restart_keeps_objects_address_and_credentials(tmp_path: Path) -
         assert cluster.config == before
         async with Client(load_kubeconfig(DataDir(tmp_path).kubeconfig)) as client:
             assert await client.get(CONFIG_MAPS, "kept") == kept
+
+
+async def test_stored_objects_of_kinds_that_are_not_served_any_more_are_left_alone(tmp_path: Path) -> None:
+    metadata = {"name": "nightly", "namespace": "team", "uid": "1"}
+    cron_job = {"apiVersion": "batch/v1", "kind": "CronJob", "metadata": metadata, "spec": {"schedule": "@daily"}}
+    owner = {"apiVersion": "batch/v1", "kind": "CronJob", "name": "nightly", "uid": "1", "controller": True}
+    job = batch_job("nightly-1")
+    job["metadata"] |= {"namespace": "team", "ownerReferences": [owner]}
+    async with embedded_cluster(tmp_path, with_node=False) as cluster, Client(cluster.config) as client:
+        await client.create(NAMESPACES, {"metadata": {"name": "team"}})
+        await client.create(BATCH_JOBS, job)
+    store = ObjectStore(DataDir(tmp_path).store)
+    await store.guaranteed_update("cronjobs.batch", "team", "nightly", lambda _old: cron_job)
+    store.close()
+
+    async with embedded_cluster(tmp_path, with_node=False) as cluster, Client(cluster.config) as client:
+        pods = await eventually(lambda: pods_of_job(client, "nightly-1"), bool)
+        assert [pod["metadata"]["ownerReferences"][0]["name"] for pod in pods] == ["nightly-1"]
+        with pytest.raises(NotFound, match="the server could not find the requested resource"):
+            await client.create(Resource("batch", "v1", "cronjobs", "CronJob"), cron_job)
+        await client.delete(NAMESPACES, "team")
+        await eventually(lambda: is_gone(client, "team"), bool)
+
+
+async def pods_of_job(client: Client, job: str) -> list[Object]:
+    return (await client.list(PODS, label_selector=f"job-name={job}")).items
+
+
+async def is_gone(client: Client, namespace: str) -> bool:
+    try:
+        await client.get(NAMESPACES, namespace)
+    except NotFound:
+        return True
+    return False
 
 
 async def test_requests_without_the_token_are_refused(tmp_path: Path) -> None:

@@ -57,8 +57,6 @@ STATEFUL_SETS = Resource("apps", "v1", "statefulsets", "StatefulSet")
 DAEMON_SETS = Resource("apps", "v1", "daemonsets", "DaemonSet")
 CONTROLLER_REVISIONS = Resource("apps", "v1", "controllerrevisions", "ControllerRevision")
 REPLICATION_CONTROLLERS = Resource("", "v1", "replicationcontrollers", "ReplicationController")
-CRON_JOBS = Resource("batch", "v1", "cronjobs", "CronJob")
-INGRESSES = Resource("networking.k8s.io", "v1", "ingresses", "Ingress")
 LEGACY_DEPLOYMENTS = Resource("extensions", "v1beta1", "deployments", "Deployment")
 BATCH_JOBS = Resource("batch", "v1", "jobs", "Job")
 ENDPOINT_SLICES = Resource("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice")
@@ -113,8 +111,6 @@ BUILT_IN = (
     DAEMON_SETS,
     CONTROLLER_REVISIONS,
     REPLICATION_CONTROLLERS,
-    CRON_JOBS,
-    INGRESSES,
     LEGACY_DEPLOYMENTS,
     BATCH_JOBS,
     ENDPOINT_SLICES,

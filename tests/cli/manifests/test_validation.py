@@ -33,6 +33,9 @@ CONFIG = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "setting
         ({"apiVersion": "v1", "kind": "PyTorchJob"}, "the apiVersion of PyTorchJob is kubeflow.org/v1"),
         ({"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob"}, "`trainwright operator --install-crds`"),
         ({"apiVersion": "v1", "kind": "Zebra"}, "known kinds: ClusterRole, "),
+        ({"apiVersion": "batch/v1", "kind": "CronJob"}, "the embedded cluster has no schedules: write a Job"),
+        ({"apiVersion": "batch/v1beta1", "kind": "CronJob"}, "the apiVersion of CronJob is batch/v1"),
+        ({"apiVersion": "networking.k8s.io/v1", "kind": "Ingress"}, "the embedded cluster has none: reach the Service"),
         (
             {"apiVersion": "kubeflow.org/v2beta1", "kind": "MPIJob"},
             "this version is not supported yet; write the job for kubeflow.org/v1",

@@ -40,7 +40,6 @@ _CONTROLLERS = (
     "replicationcontroller-controller",
     "statefulset-controller",
     "daemonset-controller",
-    "cronjob-controller",
     "ttl-after-finished-controller",
     "resourcequota-controller",
 )

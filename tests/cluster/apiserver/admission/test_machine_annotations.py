@@ -46,15 +46,6 @@ async def tenant(api: RawApi) -> ApiUser:
             "spec.template.metadata.annotations",
         ),
         (
-            "/apis/batch/v1",
-            "cronjobs",
-            {
-                "metadata": {"name": "c"},
-                "spec": {"schedule": "* * * * *", "jobTemplate": {"spec": {"template": JOB_TEMPLATE}}},
-            },
-            "spec.jobTemplate.spec.template.metadata.annotations",
-        ),
-        (
             "/apis/apps/v1",
             "controllerrevisions",
             {"metadata": {"name": "r"}, "revision": 1, "data": {"spec": {"template": TEMPLATE}}},

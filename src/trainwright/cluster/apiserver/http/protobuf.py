@@ -49,33 +49,6 @@ _MESSAGES: dict[str, Fields] = {
     "Service": {1: _METADATA, 2: ("spec", "ServiceSpec")},
     "Deployment": {1: _METADATA, 2: ("spec", "DeploymentSpec")},
     "Job": {1: _METADATA, 2: ("spec", "JobSpec")},
-    "CronJob": {1: _METADATA, 2: ("spec", "CronJobSpec")},
-    "Ingress": {1: _METADATA, 2: ("spec", "IngressSpec")},
-    "IngressSpec": {
-        1: ("defaultBackend", "IngressBackend"),
-        2: ("tls", "list of IngressTLS"),
-        3: ("rules", "list of IngressRule"),
-        4: ("ingressClassName", "text"),
-    },
-    "IngressBackend": {4: ("service", "IngressServiceBackend")},
-    "IngressServiceBackend": {1: ("name", "text"), 2: ("port", "ServiceBackendPort")},
-    "ServiceBackendPort": {1: ("name", "text"), 2: ("number", "positive integer")},
-    "IngressTLS": {1: ("hosts", "list of text"), 2: ("secretName", "text")},
-    "IngressRule": {1: ("host", "text"), 2: ("", "inline IngressRuleValue")},
-    "IngressRuleValue": {1: ("http", "HTTPIngressRuleValue")},
-    "HTTPIngressRuleValue": {1: ("paths", "list of HTTPIngressPath")},
-    "HTTPIngressPath": {1: ("path", "text"), 2: ("backend", "IngressBackend"), 3: ("pathType", "text")},
-    "CronJobSpec": {
-        1: ("schedule", "text"),
-        2: ("startingDeadlineSeconds", "integer"),
-        3: ("concurrencyPolicy", "text"),
-        4: ("suspend", "boolean"),
-        5: ("jobTemplate", "JobTemplateSpec"),
-        6: ("successfulJobsHistoryLimit", "integer"),
-        7: ("failedJobsHistoryLimit", "integer"),
-        8: ("timeZone", "text"),
-    },
-    "JobTemplateSpec": {1: _METADATA, 2: ("spec", "JobSpec")},
     "ResourceQuota": {1: _METADATA, 2: ("spec", "ResourceQuotaSpec")},
     "PriorityClass": {
         1: _METADATA,
@@ -174,15 +147,6 @@ _MESSAGES: dict[str, Fields] = {
         6: ("resourceVersion", "text"),
         11: ("labels", "map of text"),
         12: ("annotations", "map of text"),
-        13: ("ownerReferences", "list of OwnerReference"),
-    },
-    "OwnerReference": {
-        1: ("kind", "text"),
-        3: ("name", "text"),
-        4: ("uid", "text"),
-        5: ("apiVersion", "text"),
-        6: ("controller", "boolean"),
-        7: ("blockOwnerDeletion", "boolean"),
     },
     "PolicyRule": _numbered("list of text", "verbs", "apiGroups", "resources", "resourceNames", "nonResourceURLs"),
     "Subject": _numbered("text", "kind", "apiGroup", "name", "namespace"),
@@ -212,7 +176,7 @@ _MESSAGES: dict[str, Fields] = {
     "BoundObjectReference": _numbered("text", "kind", "apiVersion", "name", "uid"),
 }
 _WITH_METADATA = {name for name, fields in _MESSAGES.items() if fields.get(1) == _METADATA}
-_KINDS = sorted(_WITH_METADATA - {"PodTemplateSpec", "JobTemplateSpec"} | {"DeleteOptions"})
+_KINDS = sorted(_WITH_METADATA - {"PodTemplateSpec"} | {"DeleteOptions"})
 
 
 def decode_envelope(raw: bytes) -> Object:
@@ -278,8 +242,6 @@ def _message(data: bytes, name: str) -> Object:
             entry = dict(_fields(value))
             content = _value(entry.get(2, b""), kind.removeprefix("map of "))
             message.setdefault(field, {})[entry.get(1, b"").decode()] = content
-        elif kind.startswith("inline "):
-            message |= _message(value, kind.removeprefix("inline "))
         elif kind == "positive integer" and not value:
             continue  # Go writes the zero of a field that is left out in JSON
         elif kind and value != b"":

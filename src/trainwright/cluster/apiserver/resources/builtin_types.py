@@ -18,7 +18,6 @@ from trainwright.cluster.apiserver.resources.strategies.workloads import (
     set_strategies,
     workload_strategies,
 )
-from trainwright.cluster.apiserver.resources.strategies.workloads.cronjob_strategy import CRON_JOB
 from trainwright.cluster.apiserver.resources.strategies.workloads.pod_strategy import POD_STRATEGY
 from trainwright.cluster.apiserver.schema.builtin import definition
 from trainwright.cluster.apiserver.schema.decoding import ObjectSchema
@@ -249,15 +248,6 @@ def builtin_types() -> list[ResourceType]:
             scale=_REPLICAS,
         ),
         _row(
-            resources.CRON_JOBS,
-            "cj",
-            columns=workload_printer_columns.CRON_JOB,
-            strategy=CRON_JOB,
-            subresources=("status",),
-            categories=("all",),
-            counts_generation=True,
-        ),
-        _row(
             resources.BATCH_JOBS,
             columns=workload_printer_columns.JOB,
             strategy=job_strategy.JOB,
@@ -288,14 +278,6 @@ def builtin_types() -> list[ResourceType]:
             returns_deleted_object=True,
         ),
         _row(resources.LEASES, columns=printer_columns.LEASE),
-        _row(
-            resources.INGRESSES,
-            "ing",
-            columns=workload_printer_columns.INGRESS,
-            strategy=set_strategies.INGRESS,
-            subresources=("status",),
-            counts_generation=True,
-        ),
         _row(
             resources.ENDPOINT_SLICES,
             columns=printer_columns.ENDPOINT_SLICE,

@@ -1,1 +1,1 @@
-"""The controllers of Deployments, ReplicaSets, StatefulSets, DaemonSets, Jobs and CronJobs."""
+"""The controllers of Deployments, ReplicaSets, StatefulSets, DaemonSets and Jobs."""

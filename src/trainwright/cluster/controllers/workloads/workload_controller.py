@@ -1,4 +1,4 @@
-"""The controller of all kinds that own pods, and of CronJobs: one queue and one cache of pods for all of them.
+"""The controller of all kinds that own pods: one queue and one cache of pods for all of them.
 
 The cache of pods is filled when the first ReplicaSet or Job exists, so that a cluster without any pays nothing.
 """
@@ -12,7 +12,6 @@ from datetime import UTC, datetime
 from trainwright.cluster.controllers.scheduler_filters import SchedulableNode
 from trainwright.cluster.controllers.workloads.plans.job_pods import is_tracked
 from trainwright.cluster.controllers.workloads.plans.owned_pods import selector_of
-from trainwright.cluster.controllers.workloads.reconcile.cronjob_controller import CronJobController
 from trainwright.cluster.controllers.workloads.reconcile.daemonset_controller import DaemonSetController
 from trainwright.cluster.controllers.workloads.reconcile.deployment_controller import DeploymentController
 from trainwright.cluster.controllers.workloads.reconcile.job_controller import JobController
@@ -33,7 +32,6 @@ from trainwright.objects.kinds.pods import Pod
 from trainwright.objects.metadata import ObjectMeta, OwnerReference
 from trainwright.objects.resources import (
     BATCH_JOBS,
-    CRON_JOBS,
     DAEMON_SETS,
     DEPLOYMENTS,
     NODES,
@@ -54,7 +52,6 @@ _WORKLOADS = (
     STATEFUL_SETS,
     DAEMON_SETS,
     BATCH_JOBS,
-    CRON_JOBS,
 )
 _BY_OWNER = "owner"
 _BY_NAMESPACE = "namespace"
@@ -117,7 +114,6 @@ class WorkloadController:
             client, stores[STATEFUL_SETS.kind], stateful_pods, recorder, pods_for, now
         )
         daemon_sets = DaemonSetController(client, stores[DAEMON_SETS.kind], daemon_pods, pods_for, self._nodes.all, now)
-        cron_jobs = CronJobController(client, stores[CRON_JOBS.kind], self._jobs, recorder, self._jobs_of, now)
         return {
             DEPLOYMENTS.kind: deployments.reconcile,
             REPLICA_SETS.kind: replica_sets.reconcile,
@@ -125,7 +121,6 @@ class WorkloadController:
             STATEFUL_SETS.kind: stateful_sets.reconcile,
             DAEMON_SETS.kind: daemon_sets.reconcile,
             BATCH_JOBS.kind: self._job_controller.reconcile,
-            CRON_JOBS.kind: cron_jobs.reconcile,
         }
 
     def _reflector(self, resource: Resource) -> Reflector[Object]:
@@ -156,9 +151,8 @@ class WorkloadController:
         obj = self._stores[key.kind].get(key.namespaced_name)
         if obj is None:
             return None
-        if key.kind != CRON_JOBS.kind:
-            self._pods_needed.set()
-            await self._pod_reflector.wait_for_sync()
+        self._pods_needed.set()
+        await self._pod_reflector.wait_for_sync()
         if key.kind == DAEMON_SETS.kind:
             self._nodes_needed.set()
             await self._node_reflector.wait_for_sync()
@@ -192,10 +186,6 @@ class WorkloadController:
 
     def _job_changed(self, before: Object | None, after: Object | None) -> None:
         self._enqueue(after)
-        for one in (before, after):
-            owner = raw_metadata(one).controller if one is not None else None
-            if owner is not None and owner.kind == CRON_JOBS.kind:
-                self._enqueue_owners([raw_metadata(one)] if one is not None else [])
         if before is not None and (after is None or after["metadata"]["uid"] != before["metadata"]["uid"]):
             self._job_controller.forget(before["metadata"]["uid"])
             for pod in self._pods.by_index(_BY_OWNER, before["metadata"]["uid"]):
@@ -241,9 +231,6 @@ class WorkloadController:
 
     def _pods_for(self, owner: Object) -> list[Pod]:
         return self._pods.by_index(_BY_OWNER, owner["metadata"]["uid"], _orphans(owner["metadata"]["namespace"]))
-
-    def _jobs_of(self, cron_job: Object) -> list[Object]:
-        return self._jobs.by_index(_BY_OWNER, cron_job["metadata"]["uid"])
 
     def _sets_for(self, deployment: Object) -> list[Object]:
         metadata = deployment["metadata"]

@@ -1,4 +1,4 @@
-"""The printer columns of the kinds that own pods, of CronJobs and of Ingresses."""
+"""The printer columns of the kinds that own pods."""
 
 from collections.abc import Callable
 from datetime import datetime
@@ -145,50 +145,5 @@ CONTROLLER_REVISION = (
     NAME,
     Column("Controller", _controller),
     Column("Revision", lambda obj, _now: obj.get("revision", 0)),
-    AGE,
-)
-
-
-def _last_schedule(cron_job: Object, now: datetime) -> str:
-    last = value_at(cron_job, "status", "lastScheduleTime")
-    return human_duration(now - parse_time(last)) if last else "<none>"
-
-
-def _of_job_containers(field: str) -> Callable[[Object, datetime], str]:
-    inner = _of_containers(field)
-    return lambda obj, now: inner({"spec": value_at(obj, "spec", "jobTemplate", "spec", default={})}, now)
-
-
-CRON_JOB = (
-    NAME,
-    Column("Schedule", lambda obj, _now: value_at(obj, "spec", "schedule")),
-    Column("Timezone", lambda obj, _now: value_at(obj, "spec", "timeZone", default="<none>")),
-    Column("Suspend", lambda obj, _now: str(value_at(obj, "spec", "suspend", default=False)), type="boolean"),
-    Column("Active", lambda obj, _now: len(value_at(obj, "status", "active", default=[])), type="integer"),
-    Column("Last Schedule", _last_schedule),
-    AGE,
-    Column("Containers", _of_job_containers("name"), priority=1),
-    Column("Images", _of_job_containers("image"), priority=1),
-    Column(
-        "Selector",
-        lambda obj, _now: (
-            format_label_selector(value_at(obj, "spec", "jobTemplate", "spec", "selector", default={})) or "<none>"
-        ),
-        priority=1,
-    ),
-)
-
-
-def _hosts(ingress: Object, _now: datetime) -> str:
-    hosts = [one["host"] for one in value_at(ingress, "spec", "rules", default=[]) if one.get("host")]
-    return ",".join(hosts[:3]) + (f" + {len(hosts) - 3} more..." if len(hosts) > 3 else "") or "*"
-
-
-INGRESS = (
-    NAME,
-    Column("Class", lambda obj, _now: value_at(obj, "spec", "ingressClassName", default="<none>")),
-    Column("Hosts", _hosts),
-    Column("Address", lambda _obj, _now: ""),
-    Column("Ports", lambda obj, _now: "80, 443" if value_at(obj, "spec", "tls", default=[]) else "80"),
     AGE,
 )

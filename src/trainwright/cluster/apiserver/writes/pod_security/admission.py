@@ -13,7 +13,6 @@ from trainwright.objects import Object
 from trainwright.objects.paths import value_at
 from trainwright.objects.resources import (
     BATCH_JOBS,
-    CRON_JOBS,
     DAEMON_SETS,
     DEPLOYMENTS,
     NAMESPACES,
@@ -26,7 +25,7 @@ from trainwright.objects.resources import (
 _TEMPLATES = {
     resource.qualified_plural: ("spec", "template")
     for resource in (BATCH_JOBS, DAEMON_SETS, DEPLOYMENTS, REPLICA_SETS, REPLICATION_CONTROLLERS, STATEFUL_SETS)
-} | {CRON_JOBS.qualified_plural: ("spec", "jobTemplate", "spec", "template")}
+}
 
 
 def admit_pod_security(

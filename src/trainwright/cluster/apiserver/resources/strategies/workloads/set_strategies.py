@@ -160,4 +160,3 @@ REPLICATION_CONTROLLER = Strategy(
     prepare_for_status_update=keep_labels,
     validate=_validate_controller,
 )
-INGRESS = Strategy(prepare_for_create=lambda obj: obj.update(status={"loadBalancer": {}}))
