@@ -17,11 +17,11 @@ import msgspec
 import yaml
 from job_reference_data import ABSENT, CASES, MEANINGS, VARIANTS, WARNINGS, Case
 
-from trainwright.api.admission import review
 from trainwright.api.crd import render_crd
 from trainwright.api.defaults import main_container
 from trainwright.api.errors import InvalidJob
 from trainwright.api.job import read_job
+from trainwright.api.job_admission import review
 from trainwright.api.kinds import KINDS, PYTORCH, Kind, Role
 from trainwright.api.types import MAX_REPLICAS, AdditionalStatus, EarlierRunPolicy
 from trainwright.cluster.apiserver.schema.builtin import definition

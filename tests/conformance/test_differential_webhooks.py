@@ -16,7 +16,7 @@ from tests.support.differential.explanations import rows_of_the_page
 from tests.support.kubernetes.controlplane import ControlPlane
 from tests.support.kubernetes.go_operator import GoOperator, running_go_operator
 from tests.support.objects.jobs import JobBuilder, template
-from trainwright.api.admission import Admission, review
+from trainwright.api.job_admission import Admission, review
 from trainwright.api.kinds import KINDS as _ALL
 from trainwright.api.kinds import Kind
 from trainwright.objects import Object

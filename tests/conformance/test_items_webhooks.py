@@ -11,7 +11,7 @@ import pytest
 from tests.support.kubernetes.controlplane import ControlPlane
 from tests.support.objects.jobs import JobBuilder, pair, template
 from tests.support.waiting import eventually
-from trainwright.api.admission import review
+from trainwright.api.job_admission import review
 from trainwright.api.kinds import KINDS, Kind
 from trainwright.api.kinds.jax import JAX
 from trainwright.api.kinds.paddle import PADDLE

@@ -12,9 +12,9 @@ import pytest
 import yaml
 
 from tests.support.commands.console_blocks import read_steps
-from trainwright.api.admission import review
 from trainwright.api.crd import render_crd
 from trainwright.api.job import read_job
+from trainwright.api.job_admission import review
 from trainwright.api.kinds import KINDS, Kind
 from trainwright.api.pruned_status import ANNOTATION
 from trainwright.objects import Object

@@ -17,9 +17,9 @@ import trainwright
 from trainwright.cluster import pki
 from trainwright.cluster.address_lock import AddressLock, lock_addresses
 from trainwright.cluster.address_range import AddressRange
-from trainwright.cluster.apiserver.admission.webhook_client import LocalService
+from trainwright.cluster.apiserver.admission.webhooks.webhook_client import LocalService
 from trainwright.cluster.apiserver.http.server import ApiServer
-from trainwright.cluster.apiserver.http.streams.pod_logs import LogReader
+from trainwright.cluster.apiserver.http.streams.node_interface import LogReader
 from trainwright.cluster.apiserver.storage.journal import StoreError
 from trainwright.cluster.apiserver.storage.store import ObjectStore
 from trainwright.cluster.apiserver.writes.service_allocator import drop_foreign_addresses, kubernetes_address

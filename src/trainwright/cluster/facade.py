@@ -23,8 +23,8 @@ from trainwright.cluster.node.records.private_files import PrivateFile
 from trainwright.cluster.owned_paths import UntrustedPathError, check_directory
 
 if TYPE_CHECKING:
-    from trainwright.cluster.apiserver.admission.webhook_client import LocalService
-    from trainwright.cluster.apiserver.http.streams.pod_logs import LogReader
+    from trainwright.cluster.apiserver.admission.webhooks.webhook_client import LocalService
+    from trainwright.cluster.apiserver.http.streams.node_interface import LogReader
     from trainwright.cluster.embedded_cluster import EmbeddedCluster
     from trainwright.cluster.node.pods.pod_termination import StoppingPods
 

@@ -19,9 +19,9 @@ from tests.support.engine.planning import (
     states,
 )
 from tests.support.objects.jobs import NOW, JobBuilder, PodBuilder, stored, template
-from trainwright.api.admission import review
 from trainwright.api.errors import InvalidJob
 from trainwright.api.job import read_job, salvage_job
+from trainwright.api.job_admission import review
 from trainwright.api.kinds.mpi import MPI
 from trainwright.engine import EMBEDDED, Observed, Plan, Settings, plan
 from trainwright.engine.plan import PODS_WAVE

@@ -4,7 +4,7 @@ import pytest
 
 from tests.support.engine.planning import child, conditions, created, decide, env, manifests, states
 from tests.support.objects.jobs import JobBuilder, PodBuilder, template
-from trainwright.api.admission import review
+from trainwright.api.job_admission import review
 from trainwright.api.kinds import Kind
 from trainwright.api.kinds.jax import JAX
 from trainwright.api.kinds.paddle import PADDLE

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.support.engine.planning import DNS, child, conditions, decide, env, events, manifests, states
 from tests.support.objects.jobs import JobBuilder, PodBuilder, service, template, view_service
-from trainwright.api.admission import review
+from trainwright.api.job_admission import review
 from trainwright.api.kinds import Unvalidated
 from trainwright.api.kinds.tensorflow import TENSORFLOW, TensorFlowFields, longest_tf_config
 from trainwright.api.parsing import parse

@@ -9,7 +9,7 @@ from time import monotonic
 
 import msgspec
 
-from trainwright.api.admission import Admission, review
+from trainwright.api.job_admission import Admission, review
 from trainwright.api.kinds import Kind
 from trainwright.objects import Object
 from trainwright.operator.serving.http_server import Handler, Request, Response, route

@@ -18,7 +18,7 @@ from tests.support.waiting import eventually
 from trainwright.cluster.node.pod_streams import NodeStreams
 from trainwright.cluster.node.pods.fork_server import ForkServer
 from trainwright.cluster.node.pods.pod_directory import PodDirectory, SupervisorProcess
-from trainwright.objects.kinds.pod_streams import StreamUnavailable
+from trainwright.objects.kinds.exec_options import StreamUnavailable
 
 UID = "12345678-1234-1234-1234-123456789012"
 

@@ -1,1 +1,1 @@
-"""Admission of writes: the plugin ServiceAccount, and the webhooks that users register."""
+"""Admission of writes: the chain of built-in plugins, and the webhooks that users register."""

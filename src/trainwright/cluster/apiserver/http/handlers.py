@@ -14,9 +14,10 @@ from trainwright.cluster.apiserver.access.attributes import Attributes
 from trainwright.cluster.apiserver.access.certificate_signer import check_subject, set_requestor
 from trainwright.cluster.apiserver.access.escalation import check_escalation
 from trainwright.cluster.apiserver.access.request_info import read_flag
-from trainwright.cluster.apiserver.admission.machine_annotations import check_machine_annotations
-from trainwright.cluster.apiserver.admission.service_account import admit_pod, wait_for_default_account
-from trainwright.cluster.apiserver.admission.webhook_admission import WebhookAdmission
+from trainwright.cluster.apiserver.admission.plugin_chain import admit_create, admit_update
+from trainwright.cluster.apiserver.admission.plugins.machine_annotations import check_machine_annotations
+from trainwright.cluster.apiserver.admission.plugins.service_account import admit_pod, wait_for_default_account
+from trainwright.cluster.apiserver.admission.webhooks.webhook_admission import WebhookAdmission
 from trainwright.cluster.apiserver.http.bodies import (
     JSON,
     Body,
@@ -52,7 +53,6 @@ from trainwright.cluster.apiserver.resources.resource_type import ResourceType
 from trainwright.cluster.apiserver.resources.strategies.certificate_strategy import condition_errors
 from trainwright.cluster.apiserver.resources.strategies.webhook_strategies import match_condition_warnings
 from trainwright.cluster.apiserver.storage.store import ObjectStore, Removed, Stored
-from trainwright.cluster.apiserver.writes.admission import admit_create, admit_update
 from trainwright.cluster.apiserver.writes.create_update import (
     DecodedObject,
     decode_object,

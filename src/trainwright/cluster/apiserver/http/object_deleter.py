@@ -4,12 +4,12 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from trainwright.cluster.apiserver import errors
+from trainwright.cluster.apiserver.admission.plugin_chain import admit_delete
 from trainwright.cluster.apiserver.http.object_writer import ObjectWriter, existing, with_cleanup_finalizer
 from trainwright.cluster.apiserver.http.requests import ApiRequest, ResourceInfo
 from trainwright.cluster.apiserver.resources.registry import Registry
 from trainwright.cluster.apiserver.resources.resource_type import ResourceType
 from trainwright.cluster.apiserver.storage.store import ObjectStore, Removed, Stored
-from trainwright.cluster.apiserver.writes.admission import admit_delete
 from trainwright.cluster.apiserver.writes.deletion import DeleteOptions, deleted_object
 from trainwright.objects import Object
 from trainwright.objects.resources import CUSTOM_RESOURCE_DEFINITIONS, ENDPOINTS, SERVICES

@@ -6,8 +6,15 @@ from dataclasses import replace
 from ipaddress import IPv4Network
 
 from trainwright.cluster.apiserver import errors
-from trainwright.cluster.apiserver.admission.webhook_admission import WebhookAdmission
-from trainwright.cluster.apiserver.admission.webhooks import CREATE, DELETE, UPDATE, AdmissionRequest, Operation
+from trainwright.cluster.apiserver.admission.plugins.resource_quota import QuotaLocks
+from trainwright.cluster.apiserver.admission.webhooks.registered_webhooks import (
+    CREATE,
+    DELETE,
+    UPDATE,
+    AdmissionRequest,
+    Operation,
+)
+from trainwright.cluster.apiserver.admission.webhooks.webhook_admission import WebhookAdmission
 from trainwright.cluster.apiserver.http.request_objects import name_mismatch
 from trainwright.cluster.apiserver.http.requests import ApiRequest, ResourceInfo
 from trainwright.cluster.apiserver.http.responses import encode, in_version
@@ -16,7 +23,6 @@ from trainwright.cluster.apiserver.resources.registry import Registry
 from trainwright.cluster.apiserver.resources.resource_type import ResourceType
 from trainwright.cluster.apiserver.storage.store import ObjectStore, ObjectTooLargeError, Removed, Stored, TryUpdate
 from trainwright.cluster.apiserver.writes.create_update import DecodedObject, decode_object, is_removable
-from trainwright.cluster.apiserver.writes.quota_admission import QuotaLocks
 from trainwright.cluster.apiserver.writes.service_allocator import ServiceAllocator
 from trainwright.objects import Object, copied
 from trainwright.objects.resources import CUSTOM_RESOURCE_DEFINITIONS, NAMESPACES, SERVICES

@@ -19,8 +19,8 @@ from trainwright.cluster.apiserver.access.request_info import RequestInfo, read_
 from trainwright.cluster.apiserver.access.reviews import REVIEWS
 from trainwright.cluster.apiserver.access.service_account_tokens import ISSUER
 from trainwright.cluster.apiserver.access.users import UserInfo
-from trainwright.cluster.apiserver.admission.webhook_admission import WebhookAdmission
-from trainwright.cluster.apiserver.admission.webhook_client import LocalService, WebhookClient
+from trainwright.cluster.apiserver.admission.webhooks.webhook_admission import WebhookAdmission
+from trainwright.cluster.apiserver.admission.webhooks.webhook_client import LocalService, WebhookClient
 from trainwright.cluster.apiserver.http import discovery
 from trainwright.cluster.apiserver.http.handlers import ResourceHandlers
 from trainwright.cluster.apiserver.http.monitoring import request_metrics
@@ -38,8 +38,8 @@ from trainwright.cluster.apiserver.http.requests import (
     read_selectors,
 )
 from trainwright.cluster.apiserver.http.responses import Response, StreamingResponse, UpgradeResponse, encode
-from trainwright.cluster.apiserver.http.streams.pod_logs import LogReader, container_of, read_log_options
-from trainwright.cluster.apiserver.http.streams.pod_streams import NoStreams, PodStreams
+from trainwright.cluster.apiserver.http.streams.node_interface import LogReader, NoStreams, PodStreams
+from trainwright.cluster.apiserver.http.streams.pod_logs import container_of, read_log_options
 from trainwright.cluster.apiserver.http.streams.stream_handlers import StreamHandlers
 from trainwright.cluster.apiserver.http.watch import Watch, WatchOptions
 from trainwright.cluster.apiserver.resources.registry import Registry

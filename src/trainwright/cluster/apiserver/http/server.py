@@ -18,7 +18,7 @@ from trainwright.cluster.apiserver import errors
 from trainwright.cluster.apiserver.access.access_control import AccessControl
 from trainwright.cluster.apiserver.access.request_info import RequestInfo, parse_query, parse_request, split_target
 from trainwright.cluster.apiserver.access.users import ANONYMOUS, UserInfo
-from trainwright.cluster.apiserver.admission.webhook_client import LocalService
+from trainwright.cluster.apiserver.admission.webhooks.webhook_client import LocalService
 from trainwright.cluster.apiserver.errors import StatusError
 from trainwright.cluster.apiserver.http.bodies import LIMIT, convert_long_yaml
 from trainwright.cluster.apiserver.http.monitoring.request_metrics import request_labels
@@ -31,8 +31,7 @@ from trainwright.cluster.apiserver.http.responses import (
     warning_headers,
 )
 from trainwright.cluster.apiserver.http.routes import Routes
-from trainwright.cluster.apiserver.http.streams.pod_logs import LogReader
-from trainwright.cluster.apiserver.http.streams.pod_streams import PodStreams
+from trainwright.cluster.apiserver.http.streams.node_interface import LogReader, PodStreams
 from trainwright.cluster.apiserver.storage.store import ObjectStore
 from trainwright.kube.client.in_process import InProcessResponse
 from trainwright.kube.client.requests import Request

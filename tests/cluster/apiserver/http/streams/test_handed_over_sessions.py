@@ -14,13 +14,13 @@ from tests.support.cluster.addresses import SERVICES
 from tests.support.cluster.embedded_apiserver import TOKEN, RecordedLogs
 from tests.support.objects.manifests import pod
 from trainwright.cluster.apiserver.http.server import ApiServer
-from trainwright.cluster.apiserver.http.streams.pod_streams import NoStreams
+from trainwright.cluster.apiserver.http.streams.node_interface import NoStreams
 from trainwright.cluster.apiserver.storage.store import ObjectStore
 from trainwright.cluster.node.pods.images import kubectl
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.kubeconfig import ClusterConfig
 from trainwright.objects import Object
-from trainwright.objects.kinds.pod_streams import StreamUnavailable
+from trainwright.objects.kinds.exec_options import StreamUnavailable
 from trainwright.objects.resources import PODS
 
 OUTPUTS = "stdout=true&stderr=true"

@@ -4,11 +4,11 @@ import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing, suppress
 
-from trainwright.cluster.apiserver.http.streams.pod_streams import ContainerSession
+from trainwright.cluster.apiserver.http.streams.node_interface import ContainerSession
 from trainwright.kube.client import exec_protocol
 from trainwright.kube.client.exec_protocol import EndOfInput, Input, Output, Resize
 from trainwright.net.websocket import WebSocket
-from trainwright.objects.kinds.pod_streams import StreamOptions, StreamUnavailable
+from trainwright.objects.kinds.exec_options import StreamOptions, StreamUnavailable
 
 PROTOCOLS = (exec_protocol.V5, exec_protocol.V4)
 """The preferred one first."""

@@ -1,8 +1,7 @@
-"""The subresource `log` of pods: its options, and the protocol by which the node provides the log."""
+"""The subresource `log` of pods: its options, and the container that it is of."""
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import Mapping
 from datetime import datetime, timedelta
-from typing import Protocol
 
 from trainwright.cluster.apiserver import errors
 from trainwright.cluster.apiserver.access.request_info import read_flag
@@ -13,12 +12,6 @@ from trainwright.objects.times import parse_time
 
 _LONGEST_SINCE = 10**9
 """Seconds, about thirty years; datetime has no times before the year one."""
-
-
-class LogReader(Protocol):
-    """Reads the log of one container in chunks; the call raises LogUnavailable if there is none."""
-
-    def read(self, pod: Object, container: str, options: LogOptions) -> AsyncGenerator[bytes, None]: ...
 
 
 def read_log_options(query: Mapping[str, str], now: datetime) -> LogOptions:

@@ -10,7 +10,7 @@ import struct
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 
-from trainwright.cluster.apiserver.http.streams.pod_streams import PodStreams
+from trainwright.cluster.apiserver.http.streams.node_interface import PodStreams
 from trainwright.kube.client import exec_protocol
 from trainwright.net.spdy import (
     DataReceived,
@@ -24,7 +24,7 @@ from trainwright.net.spdy import (
 )
 from trainwright.net.websocket import WebSocket
 from trainwright.objects import Object
-from trainwright.objects.kinds.pod_streams import StreamUnavailable
+from trainwright.objects.kinds.exec_options import StreamUnavailable
 
 log = logging.getLogger(__name__)
 

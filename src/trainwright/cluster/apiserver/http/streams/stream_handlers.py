@@ -7,28 +7,41 @@ client do not depend on this process any more: launchers of MPIJobs survive its 
 from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
 
+from multidict import MultiMapping
+
 from trainwright.cluster.apiserver import errors
+from trainwright.cluster.apiserver.access.request_info import read_flag
 from trainwright.cluster.apiserver.http.requests import ApiRequest
 from trainwright.cluster.apiserver.http.responses import UpgradeResponse
 from trainwright.cluster.apiserver.http.streams import exec_channels, port_forward
+from trainwright.cluster.apiserver.http.streams.node_interface import PodStreams, PreparedExec
 from trainwright.cluster.apiserver.http.streams.pod_logs import container_of
-from trainwright.cluster.apiserver.http.streams.pod_streams import (
-    PodStreams,
-    PreparedExec,
-    SessionLimit,
-    check_host,
-    read_stream_options,
-    spdy_refused,
-    upgrade_required,
-)
 from trainwright.kube.client import exec_protocol
 from trainwright.net.websocket import WebSocket
 from trainwright.objects import Object
-from trainwright.objects.kinds.pod_streams import StreamOptions, StreamUnavailable
+from trainwright.objects.kinds.exec_options import StreamOptions, StreamUnavailable
 
 _NO_COMMAND = "you must specify at least one command for the container"
+_MAX_SESSIONS = 256
+"""Of all clients at the same time."""
 DESCRIPTORS = "descriptors.trainwright"
 """The subprotocol of clients that take over a session."""
+
+
+class SessionLimit:
+    """Counts the sessions of all clients."""
+
+    def __init__(self, most: int = _MAX_SESSIONS) -> None:
+        self._most = most
+        self._open = 0
+
+    def __enter__(self) -> None:
+        if self._open >= self._most:
+            raise errors.too_many_requests(f"{self._most} exec, attach and port-forward sessions are open: close some")
+        self._open += 1
+
+    def __exit__(self, *_: object) -> None:
+        self._open -= 1
 
 
 class StreamHandlers:
@@ -38,7 +51,8 @@ class StreamHandlers:
 
     async def connect(self, request: ApiRequest, pod: Object) -> UpgradeResponse:
         """The checks come before the upgrade: a client that fails sends the request again over SPDY."""
-        check_host(pod)
+        if not pod["spec"].get("nodeName"):
+            raise errors.bad_request(f"pod {pod['metadata']['name']} does not have a host assigned")
         is_port_forward = request.info.subresource == "portforward"
         served: tuple[str, ...] = port_forward.PROTOCOLS if is_port_forward else exec_channels.PROTOCOLS
         hand_over = request.upgrade.passes_descriptors and DESCRIPTORS in request.upgrade.subprotocols
@@ -65,7 +79,7 @@ class StreamHandlers:
     ) -> Callable[[WebSocket], Awaitable[None]]:
         container = container_of(pod, request.query.get("container", ""))
         _check_upgrade(request, (DESCRIPTORS,))
-        options = read_stream_options(request.query)
+        options = _read_stream_options(request.query)
         if not options.command:
             raise errors.bad_request(_NO_COMMAND)
         if options != StreamOptions(command=options.command, stdout=True, stderr=True):
@@ -81,7 +95,7 @@ class StreamHandlers:
         self, request: ApiRequest, pod: Object, stack: ExitStack
     ) -> Callable[[WebSocket], Awaitable[None]]:
         container = container_of(pod, request.query.get("container", ""))
-        options = read_stream_options(request.query)
+        options = _read_stream_options(request.query)
         _check_upgrade(request, exec_channels.PROTOCOLS)
         try:
             if request.info.subresource == "attach":
@@ -99,6 +113,21 @@ class StreamHandlers:
         return lambda socket: exec_channels.serve_session(session, socket, options)
 
 
+def _read_stream_options(query: MultiMapping[str]) -> StreamOptions:
+    """The parameters of exec and attach. Each argument of the command is one of them."""
+    tty = read_flag(query, "tty")
+    options = StreamOptions(
+        command=tuple(query.getall("command", ())),
+        stdin=read_flag(query, "stdin"),
+        stdout=read_flag(query, "stdout"),
+        stderr=read_flag(query, "stderr") and not tty,
+        tty=tty,
+    )
+    if not (options.stdin or options.stdout or options.stderr):
+        raise errors.bad_request("you must specify at least 1 of stdin, stdout, stderr")
+    return options
+
+
 async def _send_descriptors(socket: WebSocket, session: PreparedExec) -> None:
     socket.send_descriptors(session.descriptors)
     session.close()
@@ -111,11 +140,15 @@ async def _send(socket: WebSocket, message: bytes) -> None:
 
 
 def _check_upgrade(request: ApiRequest, served: tuple[str, ...]) -> None:
-    upgrade = request.upgrade
+    upgrade, subresource = request.upgrade, request.info.subresource
     if upgrade.protocol.startswith("spdy"):
-        raise spdy_refused(request.info.subresource)
+        command = "port-forward" if subresource == "portforward" else subresource
+        raise errors.bad_request(
+            f"{command} over SPDY is not served by the embedded cluster, which speaks WebSocket: use kubectl 1.30 or "
+            "newer (KUBECTL_REMOTE_COMMAND_WEBSOCKETS and KUBECTL_PORT_FORWARD_WEBSOCKETS must not be false)"
+        )
     if upgrade.protocol != "websocket" or request.verb != "get":
-        raise upgrade_required(request.info.subresource)
+        raise errors.bad_request(f"Upgrade request required: {subresource} needs a WebSocket")
     if not set(upgrade.subprotocols) & set(served):
         offered = ", ".join(upgrade.subprotocols) or "none"
         raise errors.bad_request(f"no common subprotocol: the client offers {offered}, the server {', '.join(served)}")

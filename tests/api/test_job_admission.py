@@ -7,7 +7,7 @@ from hypothesis import given
 
 from tests.support.objects.jobs import JobBuilder, template
 from tests.support.objects.junk import jobs, junk
-from trainwright.api.admission import Admission, review, warnings
+from trainwright.api.job_admission import Admission, review, warnings
 from trainwright.api.kinds import PYTORCH, Kind
 from trainwright.objects import Object
 

@@ -4,11 +4,11 @@ No user and no namespace is exempt.
 """
 
 from trainwright.cluster.apiserver import errors
+from trainwright.cluster.apiserver.admission.plugins.pod_security.check import Violation
+from trainwright.cluster.apiserver.admission.plugins.pod_security.evaluation import pod_warnings, violations
+from trainwright.cluster.apiserver.admission.plugins.pod_security.policy import Level, LevelVersion, Policy, policy_of
 from trainwright.cluster.apiserver.resources.resource_type import ResourceType
 from trainwright.cluster.apiserver.storage.store import ObjectStore
-from trainwright.cluster.apiserver.writes.pod_security.check import Violation
-from trainwright.cluster.apiserver.writes.pod_security.evaluation import pod_warnings, violations
-from trainwright.cluster.apiserver.writes.pod_security.policy import Level, LevelVersion, Policy, policy_of
 from trainwright.objects import Object
 from trainwright.objects.paths import value_at
 from trainwright.objects.resources import (

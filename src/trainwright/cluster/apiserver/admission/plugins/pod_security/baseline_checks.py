@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from trainwright.cluster.apiserver.writes.pod_security.check import (
+from trainwright.cluster.apiserver.admission.plugins.pod_security.check import (
     Check,
     PodCheck,
     Violation,

@@ -8,8 +8,8 @@ from tests.support.cluster.embedded_apiserver import running_embedded
 from tests.support.cluster.raw_api import RawApi, raw_api
 from tests.support.kubernetes.controlplane import ControlPlane
 from tests.support.kubernetes.pod_security_cases import Case, pod_security_cases
-from trainwright.cluster.apiserver.writes.pod_security.baseline_checks import BASELINE_CHECKS
-from trainwright.cluster.apiserver.writes.pod_security.restricted_checks import RESTRICTED_CHECKS
+from trainwright.cluster.apiserver.admission.plugins.pod_security.baseline_checks import BASELINE_CHECKS
+from trainwright.cluster.apiserver.admission.plugins.pod_security.restricted_checks import RESTRICTED_CHECKS
 
 CHANGES = sorted({first for check in (*BASELINE_CHECKS, *RESTRICTED_CHECKS) for first, _ in check.versions})
 """The versions in which a check was added or changed."""

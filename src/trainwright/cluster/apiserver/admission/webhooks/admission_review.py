@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from trainwright.cluster.apiserver.admission.webhooks import AdmissionRequest, Invocation
+from trainwright.cluster.apiserver.admission.webhooks.registered_webhooks import AdmissionRequest, Invocation
 from trainwright.cluster.apiserver.errors import StatusError
 from trainwright.objects import Object
 from trainwright.objects.resources import Resource

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from trainwright.cluster.apiserver.writes.pod_security.evaluation import pod_warnings
-from trainwright.cluster.apiserver.writes.pod_security.policy import Level, LevelVersion
+from trainwright.cluster.apiserver.admission.plugins.pod_security.evaluation import pod_warnings
+from trainwright.cluster.apiserver.admission.plugins.pod_security.policy import Level, LevelVersion
 
 BASELINE = LevelVersion(Level.BASELINE)
 

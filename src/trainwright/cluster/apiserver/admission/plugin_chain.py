@@ -1,15 +1,15 @@
-"""Admission of writes: the plugins NamespaceLifecycle, Priority, DefaultTolerationSeconds, LimitRanger, PodSecurity and
-ResourceQuota, and deleted CRDs."""
+"""The chain of built-in admission plugins: NamespaceLifecycle, Priority, DefaultTolerationSeconds, LimitRanger,
+PodSecurity and ResourceQuota, and deleted CRDs."""
 
 from trainwright.cluster.apiserver import errors
+from trainwright.cluster.apiserver.admission.plugins.limit_ranger import admit_limits
+from trainwright.cluster.apiserver.admission.plugins.pod_security.plugin import admit_pod_security
+from trainwright.cluster.apiserver.admission.plugins.priority import admit_priority_class, set_priority
+from trainwright.cluster.apiserver.admission.plugins.resource_quota import admit_quota
 from trainwright.cluster.apiserver.errors import StatusError
 from trainwright.cluster.apiserver.resources.resource_type import ResourceType
 from trainwright.cluster.apiserver.resources.strategies.workloads.pod_strategy import set_default_tolerations
 from trainwright.cluster.apiserver.storage.store import ObjectStore
-from trainwright.cluster.apiserver.writes.limit_range_admission import admit_limits
-from trainwright.cluster.apiserver.writes.pod_security.admission import admit_pod_security
-from trainwright.cluster.apiserver.writes.priority_admission import admit_priority_class, set_priority
-from trainwright.cluster.apiserver.writes.quota_admission import admit_quota
 from trainwright.objects import Object
 from trainwright.objects.resources import CUSTOM_RESOURCE_DEFINITIONS, NAMESPACES, PODS, PRIORITY_CLASSES
 

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 import aiohttp
 
-from trainwright.cluster.apiserver.admission.webhooks import Webhook
+from trainwright.cluster.apiserver.admission.webhooks.registered_webhooks import Webhook
 from trainwright.cluster.apiserver.storage.store import ObjectStore
 from trainwright.objects import Object
 from trainwright.objects.paths import value_at

@@ -12,14 +12,15 @@ from tests.support.objects.manifests import pod
 from tests.support.waiting import eventually
 from trainwright.cluster.apiserver.errors import StatusError
 from trainwright.cluster.apiserver.http.server import ApiServer
-from trainwright.cluster.apiserver.http.streams.pod_streams import PreparedExec, SessionLimit
+from trainwright.cluster.apiserver.http.streams.node_interface import PreparedExec
+from trainwright.cluster.apiserver.http.streams.stream_handlers import SessionLimit
 from trainwright.cluster.apiserver.storage.store import ObjectStore
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.errors import ApiError, Unreachable
 from trainwright.kube.client.exec_protocol import Output
 from trainwright.kube.client.kubeconfig import ClusterConfig
 from trainwright.objects import Object
-from trainwright.objects.kinds.pod_streams import StreamOptions, StreamUnavailable
+from trainwright.objects.kinds.exec_options import StreamOptions, StreamUnavailable
 from trainwright.objects.resources import PODS
 
 CHUNK = bytes(32 * 1024)

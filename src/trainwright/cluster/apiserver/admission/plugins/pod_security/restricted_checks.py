@@ -1,11 +1,11 @@
 """The checks that the level `restricted` adds. Texts are those of the real API server."""
 
-from trainwright.cluster.apiserver.writes.pod_security.baseline_checks import (
+from trainwright.cluster.apiserver.admission.plugins.pod_security.baseline_checks import (
     has_unsafe_seccomp,
     proc_mount,
     seccomp_profile,
 )
-from trainwright.cluster.apiserver.writes.pod_security.check import (
+from trainwright.cluster.apiserver.admission.plugins.pod_security.check import (
     Check,
     PodCheck,
     Violation,

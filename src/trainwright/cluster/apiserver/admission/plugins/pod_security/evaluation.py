@@ -3,10 +3,10 @@
 from collections.abc import Iterable
 from functools import cache
 
-from trainwright.cluster.apiserver.writes.pod_security.baseline_checks import BASELINE_CHECKS
-from trainwright.cluster.apiserver.writes.pod_security.check import PodCheck, Violation
-from trainwright.cluster.apiserver.writes.pod_security.policy import Level, LevelVersion
-from trainwright.cluster.apiserver.writes.pod_security.restricted_checks import RESTRICTED_CHECKS
+from trainwright.cluster.apiserver.admission.plugins.pod_security.baseline_checks import BASELINE_CHECKS
+from trainwright.cluster.apiserver.admission.plugins.pod_security.check import PodCheck, Violation
+from trainwright.cluster.apiserver.admission.plugins.pod_security.policy import Level, LevelVersion
+from trainwright.cluster.apiserver.admission.plugins.pod_security.restricted_checks import RESTRICTED_CHECKS
 from trainwright.objects import Object
 
 NEWEST_MINOR = max(first for check in (*BASELINE_CHECKS, *RESTRICTED_CHECKS) for first, _ in check.versions)

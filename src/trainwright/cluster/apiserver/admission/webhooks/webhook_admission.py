@@ -9,7 +9,7 @@ from dataclasses import replace
 import msgspec
 
 from trainwright.cluster.apiserver import errors
-from trainwright.cluster.apiserver.admission.admission_review import (
+from trainwright.cluster.apiserver.admission.webhooks.admission_review import (
     InvalidResponseError,
     Verdict,
     denied,
@@ -17,8 +17,7 @@ from trainwright.cluster.apiserver.admission.admission_review import (
     review_request,
     review_version,
 )
-from trainwright.cluster.apiserver.admission.webhook_client import WebhookCallError, WebhookClient
-from trainwright.cluster.apiserver.admission.webhooks import (
+from trainwright.cluster.apiserver.admission.webhooks.registered_webhooks import (
     DELETE,
     AdmissionRequest,
     Invocation,
@@ -26,6 +25,7 @@ from trainwright.cluster.apiserver.admission.webhooks import (
     WebhookSource,
     selectors_match,
 )
+from trainwright.cluster.apiserver.admission.webhooks.webhook_client import WebhookCallError, WebhookClient
 from trainwright.cluster.apiserver.errors import StatusError
 from trainwright.cluster.apiserver.resources.resource_type import ResourceType
 from trainwright.cluster.apiserver.storage.store import ObjectStore

@@ -1,0 +1,1 @@
+"""The built-in admission plugins, each by the name that the real server has for it."""

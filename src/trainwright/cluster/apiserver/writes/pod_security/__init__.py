@@ -1,2 +1,0 @@
-"""The admission plugin PodSecurity: the Pod Security Standards that a namespace's labels choose. All but `admission` is
-pure."""
