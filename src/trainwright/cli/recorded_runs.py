@@ -3,7 +3,7 @@
 from trainwright.api.labels import rank_of
 from trainwright.cli.pods_python import install_command
 from trainwright.cluster.facade import ContainerRun, DataDir, PodRecord, RunLog, pod_records, whole_lines
-from trainwright.insight.diagnosis import MAX_LINE, Line, Run
+from trainwright.insight.first_failing_rank import MAX_LINE, Line, Run
 
 _TAIL_BYTES = 256 * 1024
 _LONG_TAIL_BYTES = 4 * 1024 * 1024

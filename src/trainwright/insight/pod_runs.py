@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from trainwright.insight.diagnosis import Run
+from trainwright.insight.first_failing_rank import Run
 from trainwright.objects.kinds.pods import ContainerStatus, Pod, Terminated
 from trainwright.objects.node_annotations import PYTHON
 from trainwright.objects.times import unix_seconds

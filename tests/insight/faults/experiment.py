@@ -22,7 +22,7 @@ from tests.support.cluster.embedded_cluster import up_command
 from trainwright.api.kinds import PYTORCH
 from trainwright.cli.recorded_runs import recorded_runs
 from trainwright.cluster.facade import DataDir
-from trainwright.insight.diagnosis import Diagnosis, Line, Run, diagnose
+from trainwright.insight.first_failing_rank import Diagnosis, Line, Run, diagnose
 from trainwright.kube.client.kubeconfig import ClusterConfig
 from trainwright.kube.client.sync_client import SyncClient
 from trainwright.objects import Object

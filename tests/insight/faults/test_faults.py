@@ -10,7 +10,7 @@ import pytest
 from tests.insight.faults.experiment import POLICIES, Result, cases, observed_results, run_cases, sample, score
 from tests.support.cluster.embedded_cluster import up_command
 from tests.support.thoroughness import THOROUGH
-from trainwright.insight.diagnosis import diagnose
+from trainwright.insight.first_failing_rank import diagnose
 
 SEED, SAMPLE = 7, 3
 

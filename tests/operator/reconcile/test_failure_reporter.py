@@ -13,7 +13,7 @@ from tests.support.objects.jobs import JobBuilder
 from tests.support.waiting import eventually
 from trainwright.api.kinds import KINDS
 from trainwright.engine import Settings
-from trainwright.insight.diagnosis import Line, Run
+from trainwright.insight.first_failing_rank import Line, Run
 from trainwright.kube.client.async_client import Client
 from trainwright.objects import Object
 from trainwright.operator import install_crds

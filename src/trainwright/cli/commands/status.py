@@ -12,7 +12,7 @@ import click
 
 from trainwright.cli.errors import report_errors
 from trainwright.cli.flags import target_flags
-from trainwright.cli.follow.texts.private_files import format_size
+from trainwright.cli.follow.texts.private_file_lines import format_size
 from trainwright.cli.jobs.references import FoundJob, list_jobs
 from trainwright.cli.jobs.session import Session
 from trainwright.cli.jobs.summary import age, duration, finished_state, job_state, ranks

@@ -19,7 +19,7 @@ from trainwright.cli.follow.texts.messages import (
     still_running_lines,
     volume_lines,
 )
-from trainwright.cli.follow.texts.private_files import private_file_lines
+from trainwright.cli.follow.texts.private_file_lines import private_file_lines
 from trainwright.cli.follow.texts.suggestions import Suggestions
 from trainwright.cli.follow.written_files import written_file_lines, written_files
 from trainwright.cli.history import append, history_file, run_of

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainwright.cli.follow.texts.private_files import format_size
+from trainwright.cli.follow.texts.private_file_lines import format_size
 
 _MAX_ENTRIES = 20_000
 _MAX_SECONDS, _MAX_HOME_SECONDS = 0.5, 0.2

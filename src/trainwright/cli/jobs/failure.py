@@ -9,7 +9,7 @@ from trainwright.cli.jobs.references import FoundJob
 from trainwright.cli.jobs.session import Session
 from trainwright.cli.output.console import plain_text
 from trainwright.cli.recorded_runs import recorded_runs
-from trainwright.insight.diagnosis import Diagnosis, Line, Run, diagnose
+from trainwright.insight.first_failing_rank import Diagnosis, Line, Run, diagnose
 from trainwright.insight.pod_runs import job_failed_at, runs_of_pod
 from trainwright.kube.client.errors import ApiError, Unreachable
 from trainwright.objects import Object

@@ -5,7 +5,7 @@ from trainwright.cli.jobs.pods.ranks import rank_order
 from trainwright.cli.jobs.references import FoundJob
 from trainwright.cli.jobs.session import Session
 from trainwright.cluster.facade import ContainerRun, DataDir, PodRecord, RunLog, pod_records
-from trainwright.insight.progress import Progress, advance, read_line
+from trainwright.insight.log_progress import Progress, advance, read_line
 
 _TAIL_BYTES = 256 * 1024
 """Of the last run of a rank: metrics are printed again and again."""

@@ -9,7 +9,7 @@ from trainwright.cli.jobs.metrics import recorded_progress
 from trainwright.cli.jobs.summary import finished_state, rank_count
 from trainwright.cli.recorded_runs import recorded_runs
 from trainwright.cluster.facade import DataDir
-from trainwright.insight.diagnosis import diagnose
+from trainwright.insight.first_failing_rank import diagnose
 from trainwright.objects import Object
 from trainwright.operator.reconcile.observer import Observer
 

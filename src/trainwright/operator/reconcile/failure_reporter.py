@@ -17,7 +17,7 @@ from trainwright.api.kinds import Kind
 from trainwright.api.labels import rank_of
 from trainwright.engine import JobEvent
 from trainwright.engine.conditions import FAILED
-from trainwright.insight.diagnosis import Diagnosis, Line, Run, diagnose
+from trainwright.insight.first_failing_rank import Diagnosis, Line, Run, diagnose
 from trainwright.insight.pod_runs import job_failed_at, runs_of_pod
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.errors import ApiError, Conflict, NotFound, Unreachable

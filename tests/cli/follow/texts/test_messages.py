@@ -18,7 +18,7 @@ from trainwright.cli.follow.texts.messages import (
     volume_lines,
 )
 from trainwright.cli.follow.texts.suggestions import Suggestions
-from trainwright.insight.progress import Progress
+from trainwright.insight.log_progress import Progress
 from trainwright.objects.times import format_time
 
 SUGGEST = Suggestions(namespace="default")

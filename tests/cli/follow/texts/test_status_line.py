@@ -11,7 +11,7 @@ from tests.support.objects.jobs import JOB_UID, NOW, JobBuilder, PodBuilder
 from trainwright.cli.follow.state.job_state import JobState
 from trainwright.cli.follow.texts.status_line import Status, bar, render_status, status_of
 from trainwright.cli.output.console import cells
-from trainwright.insight.progress import Progress
+from trainwright.insight.log_progress import Progress
 
 FULL = Progress(
     epoch=3, epochs=8, step=720, total=1500, metrics={"loss": 0.1262, "accuracy": 0.9562, "lr": 0.1}, speed=412.4

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from trainwright.cli.errors import CommandError
-from trainwright.cli.follow.texts.private_files import format_size
+from trainwright.cli.follow.texts.private_file_lines import format_size
 from trainwright.cli.jobs.arguments import complete_jobs
 from trainwright.cli.jobs.pods.pod_exec import fetch, run_in_pod, send
 from trainwright.cli.jobs.pods.ranks import RankPod, latest_of_each_rank, rank_pods, select_rank

@@ -19,8 +19,8 @@ from trainwright.cli.jobs.suspension import is_suspended
 from trainwright.cli.output.console import Console, plain_text
 from trainwright.cli.output.tables import table_lines, terminal_width
 from trainwright.cluster.facade import PodRecord
-from trainwright.insight.diagnosis import Cause, Diagnosis
-from trainwright.insight.progress import Progress
+from trainwright.insight.first_failing_rank import Cause, Diagnosis
+from trainwright.insight.log_progress import Progress
 from trainwright.objects import Object
 from trainwright.objects.kinds.pods import ContainerStatus, Pod
 from trainwright.objects.paths import value_at

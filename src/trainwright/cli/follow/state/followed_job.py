@@ -7,7 +7,7 @@ from pathlib import Path
 from trainwright.api.job import read_job
 from trainwright.cli.follow.state.job_state import JobState
 from trainwright.cli.targets import Target
-from trainwright.insight.progress import Progress, epochs_in_source
+from trainwright.insight.log_progress import Progress, epochs_in_source
 from trainwright.objects import Object
 from trainwright.objects.node_annotations import DIRECTORY
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from trainwright.cluster.facade import ContainerRun
-from trainwright.insight.diagnosis import Cause, Diagnosis, Run, diagnose
+from trainwright.insight.first_failing_rank import Cause, Diagnosis, Run, diagnose
 from trainwright.insight.pod_runs import numbered_runs
 from trainwright.objects.kinds.pods import Pod
 from trainwright.objects.times import unix_seconds

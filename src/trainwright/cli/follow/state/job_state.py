@@ -19,10 +19,10 @@ from trainwright.cli.jobs.pods.listeners import declared_ports, listening_ports
 from trainwright.cli.jobs.summary import finished_state
 from trainwright.cli.recorded_runs import diagnosable_run
 from trainwright.cluster.facade import ContainerRun, PodRecord, PrivateFile, processes_of
-from trainwright.insight.diagnosis import MAX_LINE, Diagnosis, Line, diagnose
-from trainwright.insight.diagnosis import Run as DiagnosedRun
+from trainwright.insight.first_failing_rank import MAX_LINE, Diagnosis, Line, diagnose
+from trainwright.insight.first_failing_rank import Run as DiagnosedRun
+from trainwright.insight.log_progress import Progress, advance, planned_epochs, read_line
 from trainwright.insight.pod_runs import job_failed_at
-from trainwright.insight.progress import Progress, advance, planned_epochs, read_line
 from trainwright.objects import Object
 from trainwright.objects.kinds.pods import Pod, Waiting, read_pod
 from trainwright.objects.node_annotations import PYTHON

@@ -8,7 +8,7 @@ from itertools import pairwise
 from trainwright.cli.follow.state.job_state import JobState
 from trainwright.cli.history import in_order, metric_text
 from trainwright.cli.output.console import cells
-from trainwright.insight.progress import Progress
+from trainwright.insight.log_progress import Progress
 from trainwright.objects.times import human_duration
 
 _SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"

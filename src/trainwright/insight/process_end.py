@@ -1,11 +1,15 @@
-"""What is known about the end of a process, and what is concluded from it."""
+"""What is known about the end of a process: its exit code, exception and last lines; and the form of a conclusion."""
 
+import re
 import signal
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from trainwright.insight.exceptions import Line, RaisedException
+from trainwright.insight.log_exceptions import Line, RaisedException
+from trainwright.insight.log_progress import read_line
+
+CHECKED_LINES = 500
 
 
 class Cause(StrEnum):
@@ -47,7 +51,7 @@ class Explanation:
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
+class ProcessEnd:
     """What is known about the end of a process."""
 
     exit_code: int | None
@@ -85,3 +89,21 @@ def signal_name(exit_code: int | None) -> str | None:
 
 
 _GENERIC_REASONS = frozenset({"", "Error", "Completed", "Unknown"})
+
+
+def last_lines(lines: Sequence[Line], limit: int) -> list[str]:
+    """The last lines without blank ones and without native stack frames, which are many."""
+    kept = [line.text.rstrip() for line in lines[-CHECKED_LINES:] if not _NATIVE_FRAME.match(line.text)]
+    return kept[-limit:]
+
+
+def tail(lines: Sequence[Line]) -> str:
+    return "\n".join(last_lines(lines, 40))
+
+
+_NATIVE_FRAME = re.compile(r"\s{0,9}(?:frame #\d{1,4}: |@\s{1,9}0x[0-9a-f]|\[bt\] \(|#\d{1,4} +0x[0-9a-f])|\s{0,20}$")
+
+
+def is_progress(text: str) -> bool:
+    reading = read_line(text)
+    return reading is not None and (reading.step is not None or reading.epoch is not None)

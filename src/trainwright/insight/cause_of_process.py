@@ -4,24 +4,32 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-from trainwright.insight.advice import KILLED_ADVICE, command_advice, file_advice, module_advice
-from trainwright.insight.evidence import Cause, Evidence, Explanation, describe_end, signal_name
-from trainwright.insight.exception_causes import explain_exception
-from trainwright.insight.exceptions import Line, RaisedException
-from trainwright.insight.log_tail import CHECKED_LINES, is_progress, tail
-from trainwright.insight.peers import PEER_ADVICE, PEERS, caused_by_peers
+from trainwright.insight.advice_for_cause import KILLED_ADVICE, command_advice, file_advice, module_advice
+from trainwright.insight.cause_by_peer import PEER_ADVICE, PEERS, caused_by_peers
+from trainwright.insight.cause_of_exception import explain_exception
+from trainwright.insight.log_exceptions import Line, RaisedException
+from trainwright.insight.process_end import (
+    CHECKED_LINES,
+    Cause,
+    Explanation,
+    ProcessEnd,
+    describe_end,
+    is_progress,
+    signal_name,
+    tail,
+)
 
 
-def explain(evidence: Evidence) -> Explanation:
+def explain(ended: ProcessEnd) -> Explanation:
     """Never raises, and always has a summary."""
     for rule in (_pod_reason, explain_exception, _output, _report_of_peers, _signal, _exit_code):
-        if found := rule(evidence):
+        if found := rule(ended):
             break
     else:
         found = Explanation(Cause.UNKNOWN, "")
     # It may quote what the program wrote: control characters have no place in an event.
     summary = " ".join(_CONTROL.sub(" ", found.summary).split())
-    return replace(found, summary=summary or describe_end(evidence.exit_code, evidence.reason))
+    return replace(found, summary=summary or describe_end(ended.exit_code, ended.reason))
 
 
 def decisive_exception(
@@ -51,20 +59,20 @@ _CRASHES = frozenset({"SIGSEGV", "SIGBUS", "SIGILL", "SIGABRT", "SIGFPE", "SIGTR
 _STOPS = frozenset({"SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT"})
 
 
-def _pod_reason(evidence: Evidence) -> Explanation | None:
+def _pod_reason(ended: ProcessEnd) -> Explanation | None:
     """The node says why: no program has to be asked."""
-    if evidence.reason == "OOMKilled":
+    if ended.reason == "OOMKilled":
         return Explanation(
             Cause.OUT_OF_MEMORY,
-            f"it exceeded its memory limit: {describe_end(evidence.exit_code, evidence.reason)}",
+            f"it exceeded its memory limit: {describe_end(ended.exit_code, ended.reason)}",
             "raise resources.limits.memory or lower the batch size",
         )
-    if advice := _POD_REASONS.get(evidence.reason):
-        message = " ".join(evidence.message.split())
-        cause = _POD_CAUSES.get(evidence.reason, Cause.POD_FAILED)
+    if advice := _POD_REASONS.get(ended.reason):
+        message = " ".join(ended.message.split())
+        cause = _POD_CAUSES.get(ended.reason, Cause.POD_FAILED)
         if cause is Cause.COMMAND_NOT_FOUND:
-            advice = command_advice(evidence, message, otherwise=advice)
-        return Explanation(cause, f"{evidence.reason}: {message}", advice)
+            advice = command_advice(ended, message, otherwise=advice)
+        return Explanation(cause, f"{ended.reason}: {message}", advice)
     return None
 
 
@@ -103,20 +111,20 @@ _PADDLE_KILLED = re.compile(r"^Container rank \d{1,6} status failed .{0,2000} co
 """paddle.distributed.launch ends with 247 if the program was killed."""
 
 
-def _output(evidence: Evidence) -> Explanation | None:
+def _output(ended: ProcessEnd) -> Explanation | None:
     """What programs print when they end without a traceback."""
-    text = tail(evidence.lines)
-    code, end = evidence.exit_code, describe_end(evidence.exit_code, evidence.reason)
+    text = tail(ended.lines)
+    code, end = ended.exit_code, describe_end(ended.exit_code, ended.reason)
     if code == 0:
         return Explanation(Cause.EARLY_EXIT, "it ended with exit code 0 while its peers still needed it")
     if match := _CANNOT_OPEN.search(text):
-        return Explanation(Cause.MISSING_FILE, f"file {match['file']} was not found", file_advice(evidence, match))
+        return Explanation(Cause.MISSING_FILE, f"file {match['file']} was not found", file_advice(ended, match))
     if code == 1 and (match := _NO_MODULE_OF_PYTHON.search(text)):
-        advice = module_advice(evidence, match)
+        advice = module_advice(ended, match)
         return Explanation(Cause.MISSING_MODULE, f"No module named {match['module']}", advice)
     if code == 127:
         line = _last(_NOT_FOUND, text) or "the command was not found"
-        advice = command_advice(evidence, line, "check the first word of `command` and the PATH of the image")
+        advice = command_advice(ended, line, "check the first word of `command` and the PATH of the image")
         return Explanation(Cause.COMMAND_NOT_FOUND, f"{line}: {end}", advice)
     if code == 126:
         advice = "check that the file is executable"
@@ -128,12 +136,12 @@ def _output(evidence: Evidence) -> Explanation | None:
     return None
 
 
-def _signal(evidence: Evidence) -> Explanation | None:
-    name = signal_name(evidence.exit_code)
+def _signal(ended: ProcessEnd) -> Explanation | None:
+    name = signal_name(ended.exit_code)
     if name is None:
         return None
     if name in _CRASHES:
-        text = tail(evidence.lines)
+        text = tail(ended.lines)
         detail = _last(_NATIVE_ERROR, text)
         summary = f"it crashed in native code: {name}" + (f": {detail}" if detail else "")
         return Explanation(Cause.NATIVE_CRASH, summary, "set PYTHONFAULTHANDLER=1 to see where it crashes")
@@ -143,26 +151,26 @@ def _signal(evidence: Evidence) -> Explanation | None:
     return Explanation(Cause.KILLED, f"{name} ended it", KILLED_ADVICE if name == "SIGKILL" else "")
 
 
-def _report_of_peers(evidence: Evidence) -> Explanation | None:
-    peer = caused_by_peers(evidence)
+def _report_of_peers(ended: ProcessEnd) -> Explanation | None:
+    peer = caused_by_peers(ended)
     if peer is None:
         return None
-    line = next((line.text.strip() for line in reversed(evidence.lines) if PEERS[peer].search(line.text)), "")
-    end = describe_end(evidence.exit_code, evidence.reason)
+    line = next((line.text.strip() for line in reversed(ended.lines) if PEERS[peer].search(line.text)), "")
+    end = describe_end(ended.exit_code, ended.reason)
     return Explanation(peer, f"{end}: {line}"[:300] if line else end, PEER_ADVICE[peer])
 
 
 _ERROR_LINE = re.compile(r"\b(?:error|fatal|failed|failure|exception|cannot|invalid|abort(?:ed|ing)?)\b", re.IGNORECASE)
 
 
-def _exit_code(evidence: Evidence) -> Explanation | None:
-    if evidence.exit_code is None:
+def _exit_code(ended: ProcessEnd) -> Explanation | None:
+    if ended.exit_code is None:
         return None
-    end = describe_end(evidence.exit_code, evidence.reason)
-    text = [line.text.strip() for line in evidence.lines[-20:] if line.text.strip()]
+    end = describe_end(ended.exit_code, ended.reason)
+    text = [line.text.strip() for line in ended.lines[-20:] if line.text.strip()]
     if text and _ERROR_LINE.search(text[-1]) and not is_progress(text[-1]):
         return Explanation(Cause.EXIT_CODE, f"{end}: {text[-1]}"[:300])
-    message = " ".join(evidence.message.split())
+    message = " ".join(ended.message.split())
     return Explanation(Cause.EXIT_CODE, f"{end}: {message}"[:300] if message else end)
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainwright.insight.progress import Progress, Reading, advance, epochs_in_source, planned_epochs, read_line
+from trainwright.insight.log_progress import Progress, Reading, advance, epochs_in_source, planned_epochs, read_line
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,8 @@ import re
 import signal
 from collections.abc import Sequence
 
-from trainwright.insight.evidence import Cause, Evidence, Explanation
-from trainwright.insight.exceptions import Line
-from trainwright.insight.log_tail import is_progress, tail
+from trainwright.insight.log_exceptions import Line
+from trainwright.insight.process_end import Cause, Explanation, ProcessEnd, is_progress, tail
 
 _LOST_PEER = re.compile(
     r"Connection (?:reset|closed|refused) by peer|Broken pipe|socket (?:was|is) closed"
@@ -49,18 +48,18 @@ PEER_ADVICE = {
 }
 
 
-def caused_by_peers(evidence: Evidence) -> Cause | None:
+def caused_by_peers(ended: ProcessEnd) -> Cause | None:
     """How the process reports that another one has failed or does not respond; None if it failed by itself.
 
     If it raised an exception, only the first one of the chain counts: while a program ends, frameworks print further
     errors about connections, also in the program that failed first.
     """
-    if evidence.exit_code == 0:
+    if ended.exit_code == 0:
         return None
-    if evidence.exception is not None:
-        text = "\n".join(evidence.exception.first)
-    elif evidence.exit_code in _ERROR_CODES:
-        text = tail(evidence.lines)
+    if ended.exception is not None:
+        text = "\n".join(ended.exception.first)
+    elif ended.exit_code in _ERROR_CODES:
+        text = tail(ended.lines)
     else:
         return None
     if any(pattern.search(text) for pattern in (PORT_IN_USE, _OWN_CONNECTION, UNKNOWN_NAME)):

@@ -4,10 +4,10 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from trainwright.insight.advice import backend_advice, file_advice, module_advice, syntax_advice
-from trainwright.insight.evidence import Cause, Evidence, Explanation
-from trainwright.insight.exceptions import RaisedException
-from trainwright.insight.peers import PEER_ADVICE, PORT_IN_USE, UNKNOWN_NAME, caused_by_peers
+from trainwright.insight.advice_for_cause import backend_advice, file_advice, module_advice, syntax_advice
+from trainwright.insight.cause_by_peer import PEER_ADVICE, PORT_IN_USE, UNKNOWN_NAME, caused_by_peers
+from trainwright.insight.log_exceptions import RaisedException
+from trainwright.insight.process_end import Cause, Explanation, ProcessEnd
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +16,7 @@ class _Rule:
 
     pattern: re.Pattern[str]
     cause: Cause
-    advice: str | Callable[[Evidence, re.Match[str]], str] = ""
+    advice: str | Callable[[ProcessEnd, re.Match[str]], str] = ""
 
 
 _EXCEPTIONS = (
@@ -92,16 +92,16 @@ _EXCEPTIONS = (
 )
 
 
-def explain_exception(evidence: Evidence) -> Explanation | None:
-    raised = evidence.exception
+def explain_exception(ended: ProcessEnd) -> Explanation | None:
+    raised = ended.exception
     if raised is None:
         return None
-    if peer := caused_by_peers(evidence):
+    if peer := caused_by_peers(ended):
         return Explanation(peer, raised.summary, PEER_ADVICE[peer])
     for text in (raised.text, *reversed(raised.causes)):
         for rule in _EXCEPTIONS:
             if match := rule.pattern.search("\n".join(text)[:_SEARCHED]):
-                advice = rule.advice if isinstance(rule.advice, str) else rule.advice(evidence, match)
+                advice = rule.advice if isinstance(rule.advice, str) else rule.advice(ended, match)
                 return Explanation(rule.cause, _summary(raised, rule.cause, match), advice)
     return Explanation(Cause.EXCEPTION, raised.summary)
 

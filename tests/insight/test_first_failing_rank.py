@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainwright.insight.diagnosis import Cause, Diagnosis, Line, Run, diagnose
+from trainwright.insight.first_failing_rank import Cause, Diagnosis, Line, Run, diagnose
 
 NOW = 1_800_000_000.0
 JAX_SHUTDOWN = (

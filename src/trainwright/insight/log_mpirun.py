@@ -5,8 +5,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from trainwright.insight.evidence import Cause, Explanation
-from trainwright.insight.exceptions import Line
+from trainwright.insight.log_exceptions import Line
+from trainwright.insight.process_end import Cause, Explanation
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,17 +4,17 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from trainwright.insight.causes import NODE_STOPPED, decisive_exception, explain
-from trainwright.insight.evidence import Cause, Evidence, Explanation, describe_end
-from trainwright.insight.exceptions import (
+from trainwright.insight.cause_by_peer import caused_by_peers
+from trainwright.insight.cause_of_process import NODE_STOPPED, decisive_exception, explain
+from trainwright.insight.log_exceptions import (
     FailedProcess,
     Line,
     RaisedException,
     find_exceptions,
     find_failed_processes,
 )
-from trainwright.insight.mpirun import MpiReport, find_mpi_report, is_trace
-from trainwright.insight.peers import caused_by_peers
+from trainwright.insight.log_mpirun import MpiReport, find_mpi_report, is_trace
+from trainwright.insight.process_end import Cause, Explanation, ProcessEnd, describe_end
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,7 +166,7 @@ def _of_mpirun(run: Run, report: MpiReport) -> Suspect:
     is that of the process that failed first."""
     code = report.exit_code or run.exit_code or 1
     raised = [one for one in find_exceptions(run.lines) if decisive_exception([one], run.lines, code)]
-    own = [one for one in raised if not caused_by_peers(Evidence(code, exception=one))]
+    own = [one for one in raised if not caused_by_peers(ProcessEnd(code, exception=one))]
     is_of_program = report.explanation is None or report.explanation.cause is Cause.KILLED
     exception = own[0] if own and is_of_program else None
     entry = FailedProcess(report.rank or 0, 0, code, report.at, report.first_line)
@@ -209,7 +209,7 @@ def _suspect(
     # The end of the log is that of the launcher, not of a process of it.
     lines = run.lines[: process.first_line] if process else () if name else run.lines
     reason = run.reason if not process else ""
-    evidence = Evidence(
+    ended = ProcessEnd(
         exit_code,
         reason,
         run.message,
@@ -220,8 +220,8 @@ def _suspect(
         directory=run.directory,
         missing_image=run.missing_image,
     )
-    explanation, by_peers = explain(evidence), caused_by_peers(evidence)
+    explanation, by_peers = explain(ended), caused_by_peers(ended)
     if of_launcher and exception is not None and "SignalException" in exception.text[0]:
-        stopped = replace(evidence, exit_code=143, exception=None, lines=())
+        stopped = replace(ended, exit_code=143, exception=None, lines=())
         return Suspect(run, exit_code, None, process, explain(stopped), None, name)
     return Suspect(run, exit_code, exception, process, explanation, by_peers, name)

@@ -9,11 +9,10 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from trainwright.insight.evidence import Cause, describe_end
-from trainwright.insight.exceptions import MAX_LINE, Line
-from trainwright.insight.log_tail import last_lines
-from trainwright.insight.peers import unreachable_peer
-from trainwright.insight.suspects import Run, Suspect, suspects_of
+from trainwright.insight.cause_by_peer import unreachable_peer
+from trainwright.insight.log_exceptions import MAX_LINE, Line
+from trainwright.insight.process_end import Cause, describe_end, last_lines
+from trainwright.insight.suspects_in_run import Run, Suspect, suspects_of
 
 __all__ = ["MAX_LINE", "Cause", "Diagnosis", "Line", "Run", "diagnose"]
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainwright.insight.diagnosis import Cause, Diagnosis, Line, Run, diagnose
-from trainwright.insight.mpirun import find_mpi_report
+from trainwright.insight.first_failing_rank import Cause, Diagnosis, Line, Run, diagnose
+from trainwright.insight.log_mpirun import find_mpi_report
 
 NOW = 1_800_000_000.0
 DASHES = "-" * 74

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from trainwright.cli.follow.texts.private_files import format_size, private_file_lines
+from trainwright.cli.follow.texts.private_file_lines import format_size, private_file_lines
 from trainwright.cluster.facade import PrivateFile
 
 
