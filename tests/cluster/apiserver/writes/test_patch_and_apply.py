@@ -3,12 +3,13 @@
 Every test here passes unchanged on the embedded server and on the real kube-apiserver.
 """
 
+import json
 from typing import Any
 
 import pytest
 
 from tests.support.cluster.raw_api import APPLY, JSON_PATCH, STRATEGIC, RawApi
-from tests.support.objects.manifests import config_map, pod
+from tests.support.objects.manifests import config_map, deployment, pod
 from tests.support.objects.widgets import definition, install, widget
 
 
@@ -39,6 +40,22 @@ class TestPatches:
         )
         assert (refused.code, refused.body["reason"]) == (422, "Invalid")
         assert refused.message.startswith("the server rejected our request due to an error in our request")
+
+    @pytest.mark.parametrize("value", [True, 1.5, "1", None])
+    async def test_json_patch_distinguishes_values_of_other_types(self, api: RawApi, value: Any) -> None:
+        await api.post(api.path("deployments", group="apis/apps/v1"), deployment(replicas=1))
+        path = api.path("deployments", "web", group="apis/apps/v1")
+        for wanted, code in ((1, 200), (value, 422)):
+            test = {"op": "test", "path": "/spec/replicas", "value": wanted}
+            assert (await api.patch(path, [test], JSON_PATCH)).code == code
+
+    async def test_strategic_merge_patch_leaves_what_is_no_list_of_values(self, api: RawApi) -> None:
+        await api.post(api.path("deployments", group="apis/apps/v1"), deployment(replicas=1))
+        path = api.path("deployments", "web", group="apis/apps/v1")
+        for field in ("replicas", "selector", "nonsense"):
+            reply = await api.patch(path, {"spec": {f"$deleteFromPrimitiveList/{field}": [1]}}, STRATEGIC)
+            assert (reply.code, reply.body["spec"]["replicas"]) == (200, 1)
+            assert reply.body["spec"]["selector"] == {"matchLabels": {"app": "web"}}
 
     async def test_strategic_merge_patch_merges_lists_by_their_keys(self, api: RawApi) -> None:
         containers = [{"name": "a", "image": "one"}, {"name": "b", "image": "two"}]
@@ -117,6 +134,35 @@ class TestServerSideApply:
         await api.patch(f"{api.path('configmaps', 'c')}?fieldManager=editor", {"data": {"a": "1"}})
         reply = await self.apply(api, "two", {})
         assert (reply.code, reply.body["data"]) == (200, {"a": "1"})
+
+    @pytest.mark.parametrize("fields", [{"f:metadata": {}, "f:kind": {}}, {".": {}, "f:data": {}}])
+    async def test_managed_fields_of_a_client_remove_nothing_that_every_object_has(
+        self, api: RawApi, fields: dict[str, Any]
+    ) -> None:
+        created = await api.post(api.path("configmaps"), config_map(data={"a": "1"}))
+        entry = {"manager": "one", "operation": "Apply", "apiVersion": "v1", "fieldsType": "FieldsV1"}
+        written = {"metadata": {"managedFields": [entry | {"fieldsV1": fields}]}}
+        assert (await api.patch(api.path("configmaps", "c"), written)).code == 200
+        reply = await self.apply(api, "one", {"b": "2"})
+        assert (reply.code, reply.body["data"]["b"], reply.body["kind"]) == (200, "2", "ConfigMap")
+        assert reply.metadata["uid"] == created.metadata["uid"]
+
+    async def test_applied_object_has_no_managed_fields(self, api: RawApi) -> None:
+        path = f"{api.path('configmaps', 'c')}?fieldManager=one"
+        reply = await api.patch(path, config_map(managedFields=[{"manager": "one"}]), APPLY)
+        assert (reply.code, reply.message) == (400, "metadata.managedFields must be nil")
+
+    async def test_kubectl_keeps_the_annotation_of_client_side_apply(self, api: RawApi) -> None:
+        last = "kubectl.kubernetes.io/last-applied-configuration"
+        await api.post(api.path("configmaps"), config_map(annotations={last: "{}"}))
+        applied = config_map(data={"a": "<&>é"}, annotations={"b": "c"})
+        reply = await api.patch(f"{api.path('configmaps', 'c')}?fieldManager=kubectl&force=true", applied, APPLY)
+        assert reply.code == 200, reply.body
+        text = reply.metadata["annotations"][last]
+        assert text.endswith("}\n")
+        assert '"a":"\\u003c\\u0026\\u003eé"' in text
+        shown = json.loads(text)
+        assert (shown["data"], shown["metadata"]["annotations"]) == ({"a": "<&>é"}, {"b": "c"})
 
     async def test_field_manager_is_required(self, api: RawApi) -> None:
         reply = await api.patch(api.path("configmaps", "c"), config_map(), APPLY)

@@ -18,7 +18,7 @@ _KEY_DEFAULTS = {"protocol": "TCP"}
 """Ports are also keyed by protocol, which manifests may omit."""
 
 _NOT_MANAGED = frozenset(
-    (f"f:{name}",) for name in ("apiVersion", "kind")
+    {(), ("f:apiVersion",), ("f:kind",), ("f:metadata",)}
 ) | frozenset(
     ("f:metadata", f"f:{name}")
     for name in (
@@ -34,8 +34,12 @@ def flatten(obj: Object, schema: Schema, lookup: Lookup) -> dict[Path, Any]:
     for name, value in obj.items():
         below = child_schema(schema, name, lookup)
         _flatten(value, {"$ref": "ObjectMeta"} if name == "metadata" else below, lookup, (f"f:{name}",), found)
-    found.pop(("f:metadata",), None)
-    return {path: value for path, value in found.items() if path[:2] not in _NOT_MANAGED and path not in _NOT_MANAGED}
+    return {path: value for path, value in found.items() if is_managed(path)}
+
+
+def is_managed(path: Path) -> bool:
+    """Whether a manager can own the field; clients may write anything into managedFields."""
+    return path[:2] not in _NOT_MANAGED
 
 
 def _flatten(value: Any, schema: Schema, lookup: Lookup, path: Path, found: dict[Path, Any]) -> None:

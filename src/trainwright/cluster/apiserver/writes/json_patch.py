@@ -126,9 +126,14 @@ def _test(document: Any, operation: dict[str, Any]) -> Any:
         found = _walk(document, path)
     except PatchError:
         found = None
-    if found != operation.get("value"):
+    if not _equal(found, operation.get("value")):
         raise TestFailed(f"testing value {_shown(path)} failed: test failed")
     return document
+
+
+def _equal(one: Any, other: Any) -> bool:
+    """As JSON: for Python True is 1, and 1.0 too."""
+    return msgspec.json.encode(one, order="sorted") == msgspec.json.encode(other, order="sorted")
 
 
 _OPERATIONS: dict[str, Callable[[Any, dict[str, Any]], Any]] = {

@@ -15,6 +15,7 @@ from trainwright.cluster.apiserver.writes.fieldpath import (
     element_keys,
     flatten,
     format_path,
+    is_managed,
     resolved,
 )
 from trainwright.cluster.apiserver.writes.managed_fields import (
@@ -158,7 +159,7 @@ def _removals(no_longer_applied: set[Path], needed: set[Path]) -> Removals:
     """Fields that the manager no longer applies and no other manager owns; list elements as a whole."""
     kept = {path[:length] for path in needed for length in range(1, len(path) + 1)}
     root: Removals = {}
-    for path in sorted(no_longer_applied - kept, key=len):
+    for path in sorted(filter(is_managed, no_longer_applied - kept), key=len):
         below = root
         for element in path[:-1]:
             if element in below and not below[element]:

@@ -37,10 +37,7 @@ def _merge_map(target: Any, patch: dict[str, Any], schema: Schema, lookup: Looku
         if key.startswith(("$patch", "$retainKeys", _ORDER)):
             continue
         if key.startswith(_DELETE):
-            name = key.removeprefix(_DELETE)
-            removed = _list(patch, key)
-            identities = {_identity(element) for element in removed}
-            merged[name] = [element for element in merged.get(name) or [] if _identity(element) not in identities]
+            _delete_elements(merged, key.removeprefix(_DELETE), _list(patch, key))
         elif value is None:
             merged.pop(key, None)
         else:
@@ -59,6 +56,13 @@ def _list(patch: dict[str, Any], directive: str) -> list[Any]:
     if not isinstance(value, list):
         raise PatchError(f"{directive} must be a list, not {value!r}")
     return value
+
+
+def _delete_elements(merged: dict[str, Any], name: str, removed: list[Any]) -> None:
+    """A field that is no list stays as it is, as on the real server."""
+    identities = {_identity(element) for element in removed}
+    if isinstance(present := merged.get(name), list):
+        merged[name] = [element for element in present if _identity(element) not in identities]
 
 
 def _merge_field(target: Any, value: Any, schema: Schema, lookup: Lookup) -> Any:
