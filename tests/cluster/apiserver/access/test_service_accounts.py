@@ -102,6 +102,21 @@ class TestTokens:
             "the UID in record. The object might have been deleted and then recreated"
         )
 
+    @pytest.mark.parametrize(
+        ("reference", "shown"),
+        [
+            ({}, "/, Kind="),
+            ({"kind": "ConfigMap", "apiVersion": "v1", "name": "c"}, "/v1, Kind=ConfigMap"),
+            ({"kind": "Pod", "apiVersion": "apps/v1", "name": "p"}, "apps/v1, Kind=Pod"),
+        ],
+    )
+    async def test_token_is_bound_to_pods_secrets_and_nodes_alone(
+        self, api: RawApi, reference: dict[str, str], shown: str
+    ) -> None:
+        await new_account(api)
+        reply = await api.post(api.path("serviceaccounts", "robot", "token"), {"spec": {"boundObjectRef": reference}})
+        assert (reply.code, reply.message) == (400, f"cannot bind token to object of type {shown}")
+
     async def test_changed_token_is_unauthorized(self, api: RawApi) -> None:
         await new_account(api)
         header, claims, signature = (await account_token(api)).split(".")

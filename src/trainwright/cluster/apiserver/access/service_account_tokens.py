@@ -203,13 +203,13 @@ class ServiceAccountTokens:
 
     def _bind(self, reference: Object | None, namespace: str, account: str) -> tuple[str, Object]:
         """The kind of the object that a token is bound to, and the claims that name it."""
-        if not reference:
+        if reference is None:
             return "", {}
         kind = reference.get("kind", "")
+        group, _, version = reference.get("apiVersion", "").rpartition("/")
         resource = _BOUND.get(kind)
-        if resource is None or reference.get("apiVersion", "v1") != "v1":
-            given = f"{reference.get('apiVersion', '')}, Kind={kind}"
-            raise errors.bad_request(f"cannot bind token to object of type {given}")
+        if resource is None or group:
+            raise errors.bad_request(f"cannot bind token to object of type {group}/{version}, Kind={kind}")
         name = reference.get("name", "")
         target = self._existing(resource, namespace if resource.namespaced else "", name).obj
         uid = target["metadata"]["uid"]
