@@ -34,7 +34,7 @@ from trainwright.engine import Settings
 from trainwright.kube.client.async_client import Client
 from trainwright.objects import Object
 from trainwright.objects.kinds.gangs import GangScheduler
-from trainwright.operator.reconcile.count_pacer import CountPacer
+from trainwright.operator.reconcile.status_write_pacer import StatusWritePacer
 from trainwright.operator.setup.capabilities import discover_capabilities
 
 SAMPLE = {"PyTorchJob": 10, "TFJob": 10, "XGBoostJob": 6, "PaddleJob": 6, "JAXJob": 6, "MPIJob": 10}
@@ -128,7 +128,7 @@ async def run_and_compare(
                     namespace=ours.namespace,
                     settings=capabilities.settings,
                     cluster_resources=capabilities.cluster_resources,
-                    pacer=CountPacer(burst=10_000),  # a step has ended when nothing is written for a second
+                    pacer=StatusWritePacer(burst=10_000),  # a step has ended when nothing is written for a second
                 ),
             ):
                 async for step, theirs, own in run_in_lockstep(cases, go, ours):

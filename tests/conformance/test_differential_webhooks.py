@@ -20,7 +20,7 @@ from trainwright.api.job_admission import Admission, review
 from trainwright.api.kinds import KINDS as _ALL
 from trainwright.api.kinds import Kind
 from trainwright.objects import Object
-from trainwright.operator.setup.webhook_configuration import webhook_path
+from trainwright.operator.setup.webhook_installation import webhook_path
 
 KINDS = {name: kind for name, kind in _ALL.items() if name != "MPIJob"}
 """The Go operator has no webhook for MPIJobs."""

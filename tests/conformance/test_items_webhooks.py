@@ -24,8 +24,8 @@ from trainwright.objects import Object
 from trainwright.objects.resources import VALIDATING_WEBHOOK_CONFIGURATIONS
 from trainwright.operator.serving.http_server import Address, route, serving
 from trainwright.operator.serving.webhook_certificates import load_into, renewed
-from trainwright.operator.serving.webhooks import webhook_handlers
-from trainwright.operator.setup.webhook_configuration import webhook_path
+from trainwright.operator.serving.webhook_handlers import webhook_handlers
+from trainwright.operator.setup.webhook_installation import webhook_path
 
 REPLICAS = "spec.pytorchReplicaSpecs"
 CONTAINERS = f"{REPLICAS}[Worker].template.spec.containers"

@@ -18,7 +18,7 @@ from trainwright.objects import Object
 from trainwright.operator import rbac
 from trainwright.operator.options import OperatorOptions
 from trainwright.operator.rbac import job_rules
-from trainwright.operator.serving.webhooks import webhook_handlers
+from trainwright.operator.serving.webhook_handlers import webhook_handlers
 
 SECTIONS = yaml.safe_load((ROOT / "tools" / "chart" / "values.yaml").read_text())
 VALUES: list[dict[str, Any]] = [value for section in SECTIONS for value in section["values"]]

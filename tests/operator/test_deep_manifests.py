@@ -19,7 +19,7 @@ LEVELS = 5000
 PROGRAM = """
 import asyncio, pathlib, sys
 from trainwright.operator.options import OperatorOptions
-from trainwright.operator.process import run_operator
+from trainwright.operator.main import run_operator
 asyncio.run(run_operator(OperatorOptions(kubeconfig=pathlib.Path(sys.argv[1]), namespace=sys.argv[2])))
 """
 

@@ -16,7 +16,7 @@ from trainwright.kube.client.async_client import Client
 from trainwright.kube.controller.outcome import Outcome
 from trainwright.objects import Object
 from trainwright.objects.resources import PODS
-from trainwright.operator import Operator
+from trainwright.operator import JobController
 from trainwright.operator.reconcile.observer import Observer
 
 pytestmark = pytest.mark.apiserver
@@ -82,7 +82,7 @@ async def test_nothing_is_written_until_we_lead_and_then_at_once(client: Client,
     async def acquire() -> None:
         await lead.wait()
 
-    operator = Operator(client, kinds=KINDS, namespace=real_namespace, lead=acquire)
+    operator = JobController(client, kinds=KINDS, namespace=real_namespace, lead=acquire)
     async with asyncio.TaskGroup() as group:
         group.create_task(operator.run())
         await operator.synced.wait()
@@ -101,7 +101,7 @@ async def test_nothing_is_written_until_we_lead_and_then_at_once(client: Client,
 
 
 async def test_a_standby_does_not_line_up_what_comes_and_goes(client: Client, real_namespace: str) -> None:
-    operator = Operator(client, kinds=KINDS, namespace=real_namespace, lead=never)
+    operator = JobController(client, kinds=KINDS, namespace=real_namespace, lead=never)
 
     async def known() -> int:
         return len(operator.caches.jobs["PyTorchJob"].store)
@@ -118,7 +118,7 @@ async def test_a_standby_does_not_line_up_what_comes_and_goes(client: Client, re
 
 
 async def test_a_standby_stops_at_once(client: Client, real_namespace: str) -> None:
-    operator = Operator(client, kinds=KINDS, namespace=real_namespace, lead=never)
+    operator = JobController(client, kinds=KINDS, namespace=real_namespace, lead=never)
     async with asyncio.timeout(60), asyncio.TaskGroup() as group:
         group.create_task(operator.run())
         await operator.synced.wait()

@@ -43,10 +43,10 @@ from trainwright.objects.resources import (
     Resource,
 )
 from trainwright.operator import install_crds
-from trainwright.operator.application import Application
+from trainwright.operator.main import Application
 from trainwright.operator.options import LeaderElectionOptions, OperatorError, OperatorOptions, WebhookOptions
-from trainwright.operator.process import prepare
 from trainwright.operator.rbac import FEATURES, Feature, Rule, job_rules
+from trainwright.operator.setup.capabilities import prepare
 
 ROOT = Path(__file__).parents[2]
 NEW_FRAMEWORK = {ORCHESTRA.framework: Orchestra()}

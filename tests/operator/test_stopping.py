@@ -16,7 +16,7 @@ from tests.support.waiting import eventually
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.controller import controller
 from trainwright.objects.resources import PODS
-from trainwright.operator import Operator, operator
+from trainwright.operator import JobController, job_controller
 
 pytestmark = pytest.mark.apiserver
 
@@ -37,9 +37,9 @@ async def test_stopping_does_not_wait_for_an_api_server_that_does_not_respond(
     control_plane: ControlPlane, real_namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(controller, "DRAIN_SECONDS", 0.2)
-    monkeypatch.setattr(operator, "_EVENT_SECONDS", 0.1)
+    monkeypatch.setattr(job_controller, "_EVENT_SECONDS", 0.1)
     async with Client(control_plane.config) as client, Client(control_plane.config) as other:
-        ours = Operator(client, namespace=real_namespace, parallel_writes=2)
+        ours = JobController(client, namespace=real_namespace, parallel_writes=2)
         working = asyncio.create_task(ours.run())
         await ours.ready.wait()
         await submit(other, JobBuilder("job", namespace=real_namespace).master().workers(WORKERS))

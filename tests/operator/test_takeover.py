@@ -17,7 +17,7 @@ from trainwright.kube.client.errors import NotFound, Unreachable
 from trainwright.kube.client.requests import Request
 from trainwright.objects import Object
 from trainwright.objects.resources import PODS
-from trainwright.operator import Operator
+from trainwright.operator import JobController
 
 
 class LaggingClient(Client):
@@ -58,7 +58,7 @@ async def test_a_failure_that_the_previous_leader_counted_is_not_counted_again(
         await may_lead.wait()
 
     async with LaggingClient(control_plane.config) as lagging, asyncio.TaskGroup() as group:
-        standby = Operator(lagging, namespace=real_namespace, lead=lead)
+        standby = JobController(lagging, namespace=real_namespace, lead=lead)
         group.create_task(standby.run())
         await standby.synced.wait()
 

@@ -18,7 +18,7 @@ from trainwright.api.crd import render_crd
 from trainwright.api.kinds import GROUP, KINDS, VERSION
 from trainwright.operator import rbac
 from trainwright.operator.rbac import Rule, job_rules
-from trainwright.operator.setup.webhook_configuration import webhook_path
+from trainwright.operator.setup.webhook_installation import webhook_path
 
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "deploy" / "charts" / "trainwright"

@@ -4,7 +4,7 @@ Nothing here does I/O or reads a clock.
 """
 
 from trainwright.engine.init_template import InitTemplate, InitTemplateError, parse_init_template
-from trainwright.engine.observed import ExtraView, Observed, ServiceView, read_extra
+from trainwright.engine.observed_state import ExtraView, Observed, ServiceView, read_extra
 from trainwright.engine.plan import Create, Delete, JobEvent, Patch, Plan, Replace, Transition
 from trainwright.engine.planner import plan
 from trainwright.engine.settings import EMBEDDED, InitContainer, Settings

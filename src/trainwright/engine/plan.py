@@ -1,4 +1,5 @@
-"""The result of one reconcile of a job. The operator applies it in this order: status, children, events.
+"""The engine's output: the changes that one reconcile of a job makes. The operator applies it in this order:
+status, children, events.
 
 If the status write conflicts, the operator drops the rest and reconciles the job again. Children may be written before
 the status only if they do not depend on it.

@@ -5,24 +5,24 @@ from datetime import datetime
 
 from trainwright.api.job import Job
 from trainwright.engine import job_annotations
-from trainwright.engine.builder import PlanBuilder
 from trainwright.engine.conditions import FAILED, SUCCEEDED, SUSPENDED, is_finished
-from trainwright.engine.facts import Facts, assess
+from trainwright.engine.derived_facts import Facts, assess
 from trainwright.engine.framework import Framework
 from trainwright.engine.frameworks import FRAMEWORKS
-from trainwright.engine.observed import Observed
+from trainwright.engine.observed_state import Observed
 from trainwright.engine.plan import Plan
+from trainwright.engine.plan_builder import PlanBuilder
 from trainwright.engine.policies import (
     adoption,
-    backoff,
     cleanup,
     dead_nodes,
     extra_objects,
     gang,
     limits,
     pod_problems,
+    pod_replacement,
     replicas,
-    restarts,
+    restart_delay,
     status,
     suspend,
 )
@@ -67,9 +67,9 @@ def _run(facts: Facts, builder: PlanBuilder) -> None:
     pod_problems.report(facts, builder)
     for mistake in job_annotations.mistakes(facts.job):
         builder.warn("InvalidAnnotation", mistake)
-    restarts.forget_deleted_pods(facts, builder)
+    pod_replacement.forget_deleted_pods(facts, builder)
     limit = limits.reached(facts, builder)
-    postponed = {} if limit else backoff.postponed(facts)  # pods that are not replaced need no back-off
+    postponed = {} if limit else restart_delay.postponed(facts)  # pods that are not replaced need no back-off
     states = status.count(facts, builder)
     status.record_outcomes(facts, builder, states, postponed)
     if facts.framework.has_succeeded(facts.job, states):
@@ -78,7 +78,7 @@ def _run(facts: Facts, builder: PlanBuilder) -> None:
         builder.finish(FAILED, limit)
     else:
         stranded = dead_nodes.remove_stranded(facts, builder)
-        postponed = restarts.replace_failed(facts, builder, stranded=stranded, postponed=postponed)
+        postponed = pod_replacement.replace_failed(facts, builder, stranded=stranded, postponed=postponed)
         adoption.adopt(facts, builder)
         complete = extra_objects.ensure(facts, builder, states)
         replicas.bring_up(facts, builder, admitted=complete and gang.admits(facts))

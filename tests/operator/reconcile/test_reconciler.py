@@ -19,9 +19,9 @@ from trainwright.objects import Object
 from trainwright.objects.resources import NODES, PODS, SERVICES, Resource
 from trainwright.operator.reconcile.applier import Applier
 from trainwright.operator.reconcile.caches import Caches
-from trainwright.operator.reconcile.count_pacer import INTERVAL, CountPacer
 from trainwright.operator.reconcile.event_buffer import EventBuffer
 from trainwright.operator.reconcile.reconciler import Reconciler
+from trainwright.operator.reconcile.status_write_pacer import INTERVAL, StatusWritePacer
 
 pytestmark = pytest.mark.apiserver
 
@@ -37,7 +37,7 @@ class Bench:
         self.now = START
         self.events: list[JobEvent] = []
         self.seconds = 0.0
-        self.pacer = CountPacer(burst=1, clock=lambda: self.seconds)
+        self.pacer = StatusWritePacer(burst=1, clock=lambda: self.seconds)
         events = EventBuffer(lambda _, event, __: self.events.append(event))
         self._reconciler = Reconciler(
             kinds=KINDS,

@@ -11,7 +11,7 @@ import msgspec
 from tests.support.objects.jobs import NOW
 from trainwright.api.job import Job, read_job
 from trainwright.engine import Create, Delete, Observed, Patch, Plan, Replace, ServiceView, Settings, plan
-from trainwright.engine.observed import read_extra
+from trainwright.engine.observed_state import read_extra
 from trainwright.objects import Object
 from trainwright.objects.kinds.nodes import Node
 from trainwright.objects.kinds.pods import read_pod

@@ -20,7 +20,7 @@ from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.kubeconfig import ClusterConfig
 from trainwright.objects import Object
 from trainwright.objects.resources import NODES
-from trainwright.operator import Operator, install_crds
+from trainwright.operator import JobController, install_crds
 
 # $0 is the directory in which the harness leaves a file with the exit code, named after the pod.
 _PROGRAM = (
@@ -31,7 +31,7 @@ _PROGRAM = (
 class ClusterHarness(JobHarness, ABC):
     """A job harness that also decides how the programs of pods end."""
 
-    def __init__(self, client: Client, namespace: str, operator: Operator, directory: Path) -> None:
+    def __init__(self, client: Client, namespace: str, operator: JobController, directory: Path) -> None:
         super().__init__(client, namespace, operator)
         self._directory = directory
 
@@ -56,7 +56,7 @@ class RealClusterHarness(ClusterHarness):
     """The real API server. No program runs: a fake kubelet reports what the test says."""
 
     def __init__(
-        self, client: Client, namespace: str, operator: Operator, directory: Path, kubelet: FakeKubelet
+        self, client: Client, namespace: str, operator: JobController, directory: Path, kubelet: FakeKubelet
     ) -> None:
         super().__init__(client, namespace, operator, directory)
         self.kubelet = kubelet

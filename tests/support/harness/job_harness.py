@@ -20,7 +20,7 @@ from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.errors import NotFound
 from trainwright.objects import Object
 from trainwright.objects.resources import EVENTS, PODS, SERVICES, Resource
-from trainwright.operator import Operator
+from trainwright.operator import JobController
 
 Event = tuple[str, str, str]
 """Type, reason and message of an event."""
@@ -31,7 +31,7 @@ _numbers = itertools.count(1)
 class JobHarness:
     """One namespace with an operator and jobs of one kind."""
 
-    def __init__(self, client: Client, namespace: str, operator: Operator, *, kind: Kind = PYTORCH) -> None:
+    def __init__(self, client: Client, namespace: str, operator: JobController, *, kind: Kind = PYTORCH) -> None:
         self.client = client
         self.namespace = namespace
         self.operator = operator

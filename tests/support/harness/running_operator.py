@@ -7,13 +7,13 @@ from typing import Any
 
 from tests.support.waiting import eventually
 from trainwright.kube.client.async_client import Client
-from trainwright.operator import Operator
+from trainwright.operator import JobController
 
 
 @asynccontextmanager
-async def running_operator(client: Client, **options: Any) -> AsyncIterator[Operator]:
+async def running_operator(client: Client, **options: Any) -> AsyncIterator[JobController]:
     """Ready when entered and shut down when left. An exception of the operator fails the test."""
-    operator = Operator(client, **options)
+    operator = JobController(client, **options)
     async with asyncio.TaskGroup() as group:
         group.create_task(operator.run())
         async with asyncio.timeout(60):
@@ -24,7 +24,7 @@ async def running_operator(client: Client, **options: Any) -> AsyncIterator[Oper
             operator.stop()
 
 
-async def settled(operator: Operator, *, counts: bool = True) -> None:
+async def settled(operator: JobController, *, counts: bool = True) -> None:
     """Waits until no job is queued or reconciled and all events are written. Without `counts` the count of an existing
     Event may still be outdated: such updates are sent with a delay."""
 

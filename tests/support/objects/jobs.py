@@ -10,7 +10,7 @@ import msgspec
 
 from trainwright.api.job import Job, read_job
 from trainwright.api.kinds import PYTORCH, Kind
-from trainwright.engine.observed import ServiceView
+from trainwright.engine.observed_state import ServiceView
 from trainwright.objects import Object
 from trainwright.objects.kinds.pods import Pod, read_pod
 from trainwright.objects.times import format_time

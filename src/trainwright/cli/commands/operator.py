@@ -187,7 +187,7 @@ def command(**flags: Any) -> None:
     import logging
 
     from trainwright.kube.client.kubeconfig import ConfigError
-    from trainwright.operator.process import run_operator
+    from trainwright.operator.main import run_operator
 
     start_logging(
         zap_format(

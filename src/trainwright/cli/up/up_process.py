@@ -36,10 +36,10 @@ from trainwright.objects.kinds.gangs import GangScheduler
 from trainwright.objects.kinds.pods import MIRROR
 from trainwright.objects.paths import value_at
 from trainwright.objects.resources import NODES, PODS
-from trainwright.operator import Operator, install_crds
+from trainwright.operator import JobController, install_crds
 from trainwright.operator.options import WebhookOptions
-from trainwright.operator.serving.webhooks import local_webhooks
-from trainwright.operator.setup.webhook_configuration import register_webhooks
+from trainwright.operator.serving.webhook_handlers import local_webhooks
+from trainwright.operator.setup.webhook_installation import register_webhooks
 
 log = logging.getLogger(__name__)
 
@@ -143,13 +143,13 @@ def _add_context(config: ClusterConfig, options: UpOptions) -> tuple[str, list[s
 @asynccontextmanager
 async def _running_operator(client: Client, settings: Settings, options: UpOptions) -> AsyncIterator[None]:
     """Runs the operator; if it crashes, only the operator is restarted, not the cluster."""
-    current: list[Operator] = []
+    current: list[JobController] = []
     ready, stopping = asyncio.Event(), asyncio.Event()
     read_runs, recorder = partial(recorded_runs, options.data), RunRecorder(options.data)
 
     async def run_and_restart() -> None:
         while not stopping.is_set():
-            operator = Operator(
+            operator = JobController(
                 client,
                 kinds=KINDS,
                 settings=settings,

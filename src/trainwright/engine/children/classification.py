@@ -8,7 +8,7 @@ from trainwright.api.job import Job
 from trainwright.api.labels import JOB_NAME, OPERATOR_NAME
 from trainwright.engine.children.labels import has_rank_labels
 from trainwright.engine.children.ranks import Rank
-from trainwright.engine.observed import Observed, ServiceView
+from trainwright.engine.observed_state import Observed, ServiceView
 from trainwright.objects.kinds.pods import Pod
 from trainwright.objects.metadata import ObjectMeta
 

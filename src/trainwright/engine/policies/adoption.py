@@ -3,10 +3,10 @@
 Kubernetes' own controllers do the same with their pods.
 """
 
-from trainwright.engine.builder import PlanBuilder
 from trainwright.engine.children.classification import Classified
-from trainwright.engine.facts import Facts
-from trainwright.engine.observed import ServiceView
+from trainwright.engine.derived_facts import Facts
+from trainwright.engine.observed_state import ServiceView
+from trainwright.engine.plan_builder import PlanBuilder
 from trainwright.objects import Object
 from trainwright.objects.kinds.pods import Pod
 from trainwright.objects.metadata import ObjectMeta, controller_reference

@@ -1,8 +1,8 @@
 """Cleans up a finished job: deletes its pods by cleanPodPolicy, and the job by ttlSecondsAfterFinished."""
 
-from trainwright.engine.builder import PlanBuilder
 from trainwright.engine.conditions import FAILED, SUCCEEDED
-from trainwright.engine.facts import Facts
+from trainwright.engine.derived_facts import Facts
+from trainwright.engine.plan_builder import PlanBuilder
 from trainwright.engine.policies import extra_objects
 from trainwright.objects.conditions import find_condition, is_condition_true
 from trainwright.objects.kinds.pods import Pod

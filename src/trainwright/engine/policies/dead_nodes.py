@@ -7,9 +7,9 @@ deleted, so an annotation of its pods does.
 
 from collections.abc import Mapping
 
-from trainwright.engine.builder import PlanBuilder
-from trainwright.engine.facts import Facts
+from trainwright.engine.derived_facts import Facts
 from trainwright.engine.job_annotations import dead_node_seconds
+from trainwright.engine.plan_builder import PlanBuilder
 from trainwright.objects.kinds.nodes import Node
 from trainwright.objects.kinds.pods import Pod
 from trainwright.objects.resources import PODS

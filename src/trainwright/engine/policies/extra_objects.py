@@ -3,11 +3,11 @@
 from collections.abc import Iterator, Mapping
 
 from trainwright.api.labels import JOB_NAME, OPERATOR_NAME
-from trainwright.engine.builder import PlanBuilder
-from trainwright.engine.facts import Facts
+from trainwright.engine.derived_facts import Facts
 from trainwright.engine.framework import Correction, ExtraObject, ExtraResource, RoleState
-from trainwright.engine.observed import ExtraView
+from trainwright.engine.observed_state import ExtraView
 from trainwright.engine.plan import PODS_WAVE
+from trainwright.engine.plan_builder import PlanBuilder
 from trainwright.engine.policies import gang
 from trainwright.engine.policies.name_conflicts import wait_for
 from trainwright.engine.settings import Settings

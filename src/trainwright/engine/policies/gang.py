@@ -7,10 +7,10 @@ from contextlib import suppress
 from fractions import Fraction
 
 from trainwright.api.types import SchedulingPolicy
-from trainwright.engine.builder import PlanBuilder
-from trainwright.engine.facts import Facts
+from trainwright.engine.derived_facts import Facts
 from trainwright.engine.framework import Correction, ExtraObject, ExtraResource
-from trainwright.engine.observed import ExtraView
+from trainwright.engine.observed_state import ExtraView
+from trainwright.engine.plan_builder import PlanBuilder
 from trainwright.objects import Object
 from trainwright.objects.kinds.gangs import GROUP_LABEL, VOLCANO_GROUP_ANNOTATION, GangScheduler
 from trainwright.objects.quantities import QuantityError, add_amounts, format_quantity, parse_quantity

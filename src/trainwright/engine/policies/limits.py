@@ -1,9 +1,9 @@
 """The limits of a job: backoffLimit and activeDeadlineSeconds."""
 
-from trainwright.engine.builder import PlanBuilder
-from trainwright.engine.facts import Facts
-from trainwright.engine.policies.restart_policy import is_excused
-from trainwright.engine.policies.restarts import restart_count
+from trainwright.engine.derived_facts import Facts
+from trainwright.engine.plan_builder import PlanBuilder
+from trainwright.engine.policies.pod_replacement import restart_count
+from trainwright.engine.policies.retryable_failures import is_excused
 from trainwright.engine.texts import Text
 from trainwright.objects.kinds.pods import Pod
 from trainwright.objects.times import seconds_after

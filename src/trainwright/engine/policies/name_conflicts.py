@@ -4,9 +4,9 @@ The engine finds conflicts with objects that it observes. The operator finds tho
 label, when it creates a child.
 """
 
-from trainwright.engine.builder import PlanBuilder
-from trainwright.engine.facts import Facts
+from trainwright.engine.derived_facts import Facts
 from trainwright.engine.plan import JobEvent
+from trainwright.engine.plan_builder import PlanBuilder
 from trainwright.objects.metadata import ObjectMeta
 
 

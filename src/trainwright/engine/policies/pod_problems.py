@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from trainwright.engine.builder import PlanBuilder
-from trainwright.engine.facts import Facts
+from trainwright.engine.derived_facts import Facts
+from trainwright.engine.plan_builder import PlanBuilder
 from trainwright.objects.kinds.pods import ContainerStatus, Pod
 
 

@@ -3,14 +3,14 @@
 from collections.abc import Callable
 from functools import partial
 
-from trainwright.engine.builder import PlanBuilder
 from trainwright.engine.children.classification import Classified
 from trainwright.engine.children.ranks import Rank
 from trainwright.engine.conditions import is_finished
-from trainwright.engine.facts import Facts
+from trainwright.engine.derived_facts import Facts
 from trainwright.engine.inherited_ports import has_outdated_port
-from trainwright.engine.observed import ServiceView
+from trainwright.engine.observed_state import ServiceView
 from trainwright.engine.plan import FOLLOWERS_WAVE, PODS_WAVE
+from trainwright.engine.plan_builder import PlanBuilder
 from trainwright.engine.policies import gang
 from trainwright.engine.policies.name_conflicts import wait_for
 from trainwright.engine.rendering.pods import PodRenderer

@@ -3,14 +3,14 @@
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 
-from trainwright.engine.builder import PlanBuilder
 from trainwright.engine.children.labels import role_selector
 from trainwright.engine.children.pod_outcome import exit_code
 from trainwright.engine.children.ranks import Rank
 from trainwright.engine.conditions import CREATED, FAILED, RESTARTING, RUNNING, is_finished
-from trainwright.engine.facts import Facts
+from trainwright.engine.derived_facts import Facts
 from trainwright.engine.framework import RoleState
 from trainwright.engine.plan import JobEvent, Transition
+from trainwright.engine.plan_builder import PlanBuilder
 from trainwright.engine.policies import extra_objects
 from trainwright.objects import Object
 from trainwright.objects.kinds.pods import Pod

@@ -1,8 +1,8 @@
 """Suspends a job: deletes its pods regardless of cleanPodPolicy. A resumed job starts from the beginning."""
 
-from trainwright.engine.builder import PlanBuilder
 from trainwright.engine.conditions import RUNNING, SUSPENDED
-from trainwright.engine.facts import Facts
+from trainwright.engine.derived_facts import Facts
+from trainwright.engine.plan_builder import PlanBuilder
 from trainwright.engine.policies import extra_objects
 from trainwright.objects.conditions import is_condition_true
 from trainwright.objects.resources import PODS, SERVICES

@@ -10,7 +10,7 @@ from itertools import count
 from trainwright.api.defaults import main_container
 from trainwright.engine.addressing import declared_port
 from trainwright.engine.children.ranks import Rank
-from trainwright.engine.facts import Facts
+from trainwright.engine.derived_facts import Facts
 from trainwright.engine.settings import InitContainer
 from trainwright.objects import Object
 

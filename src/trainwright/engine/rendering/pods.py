@@ -7,7 +7,7 @@ from trainwright.api.defaults import main_container
 from trainwright.api.labels import JOB_ROLE
 from trainwright.engine.children.labels import earlier_labels, rank_labels
 from trainwright.engine.children.ranks import Rank
-from trainwright.engine.facts import Facts
+from trainwright.engine.derived_facts import Facts
 from trainwright.engine.framework import PodShape
 from trainwright.engine.inherited_ports import PORTS, format_ports
 from trainwright.engine.rendering.init_containers import init_containers, with_free_names

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from trainwright.api.defaults import main_container
 from trainwright.engine.children.labels import rank_labels
 from trainwright.engine.children.ranks import Rank
-from trainwright.engine.facts import Facts
+from trainwright.engine.derived_facts import Facts
 from trainwright.engine.inherited_ports import PORTS, format_ports
 from trainwright.engine.rendering.pods import container_ports
 from trainwright.objects import Object

@@ -18,7 +18,7 @@ from trainwright.objects import Object
 from trainwright.operator.reconcile.applier import Applier
 from trainwright.operator.reconcile.caches import Caches
 from trainwright.operator.reconcile.child_errors import InvalidChild
-from trainwright.operator.reconcile.count_pacer import CountPacer
+from trainwright.operator.reconcile.status_write_pacer import StatusWritePacer
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +43,7 @@ class Reconciler:
         applier: Applier,
         clock: Callable[[], datetime],
         frameworks: Mapping[str, Framework] = FRAMEWORKS,
-        pacer: CountPacer | None = None,
+        pacer: StatusWritePacer | None = None,
     ) -> None:
         self._kinds = kinds
         self._frameworks = frameworks
@@ -52,7 +52,7 @@ class Reconciler:
         self._applier = applier
         self._clock = clock
         self._conflicts: dict[ObjectKey, int] = {}
-        self._pacer = pacer or CountPacer()
+        self._pacer = pacer or StatusWritePacer()
 
     async def reconcile(self, key: ObjectKey) -> Outcome:
         """Errors of the API server and invalid jobs are outcomes. Any exception is a defect of the operator."""

@@ -1,7 +1,7 @@
 """The certificates of the admission webhooks: a certificate authority of the operator and a server certificate.
 
 The Secret has the same keys as training-operator's, so that either operator can replace the other. This module decides
-whether certificates are still valid; `webhook_registration` reads and writes the Secret.
+whether certificates are still valid; `webhook_server` reads and writes the Secret.
 """
 
 import ipaddress

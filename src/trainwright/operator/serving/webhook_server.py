@@ -1,4 +1,4 @@
-"""Keeps the admission webhooks reachable: certificates in their Secret, the authority in the
+"""Serves the admission webhooks and keeps them reachable: certificates in their Secret, the authority in the
 ValidatingWebhookConfiguration.
 
 Every replica does this, leader or not. The Secret coordinates them: the first write wins, and the others use its
@@ -79,7 +79,7 @@ def secret_data(secret: Object) -> dict[str, bytes]:
     return {key: _decoded(text) for key, text in (secret.get("data") or {}).items()}
 
 
-class WebhookRegistration:
+class WebhookServer:
     """`run` serves the webhooks as soon as the cluster has a configuration that calls them. `health` is their state;
     `port` is the port in use, 0 while they are not served."""
 

@@ -1,4 +1,4 @@
-"""What is known about a job during one reconcile. Immutable: computed once, then read by every policy."""
+"""What follows from the job and the observed state. Immutable: derived once, then read by every policy."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ from trainwright.engine.conditions import is_finished
 from trainwright.engine.framework import Framework
 from trainwright.engine.inherited_ports import inherited_ports
 from trainwright.engine.job_annotations import restarts_as_group
-from trainwright.engine.observed import ExtraView, Observed
+from trainwright.engine.observed_state import ExtraView, Observed
 from trainwright.engine.settings import Settings
 from trainwright.engine.texts import Texts
 from trainwright.objects import Object

@@ -1,4 +1,4 @@
-"""The engine's view of the cluster around one job: its children, and the facts outside the job that policies need."""
+"""The engine's input besides the job: its children, and what policies need to know about the cluster around it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

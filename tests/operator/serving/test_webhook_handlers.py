@@ -9,8 +9,8 @@ from tests.support.objects.jobs import JobBuilder, pair
 from trainwright.api.kinds import KINDS, PYTORCH
 from trainwright.objects import Object
 from trainwright.operator.serving.http_server import Request, Response
-from trainwright.operator.serving.webhooks import admit, webhook_handlers
-from trainwright.operator.setup.webhook_configuration import webhook_path
+from trainwright.operator.serving.webhook_handlers import admit, webhook_handlers
+from trainwright.operator.setup.webhook_installation import webhook_path
 
 PATHS = {
     kind: f"/validate-kubeflow-org-v1-{kind.lower()}"

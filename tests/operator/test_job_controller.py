@@ -34,8 +34,7 @@ from trainwright.kube.controller.object_key import ObjectKey
 from trainwright.objects import Object
 from trainwright.objects.metadata import controller_reference
 from trainwright.objects.resources import AUTOSCALERS, EVENTS, NAMESPACES, PODS
-from trainwright.operator import Operator
-from trainwright.operator import operator as operator_module
+from trainwright.operator import JobController, job_controller
 
 pytestmark = pytest.mark.apiserver
 
@@ -247,7 +246,7 @@ async def test_standing_warning_is_one_event_through_all_restarts(client: Client
 
 
 async def test_child_enqueues_the_job_that_owns_it_or_that_its_label_names(client: Client) -> None:
-    operator = Operator(client)
+    operator = JobController(client)
     operator.ready.set()
     for name in ("ours", "nobodys", "strangers"):
         operator.caches.jobs[PYTORCH.name].store.remember(JobBuilder(name).master().raw())
@@ -263,7 +262,7 @@ async def test_child_enqueues_the_job_that_owns_it_or_that_its_label_names(clien
 
 
 async def test_new_job_comes_before_others(client: Client) -> None:
-    operator = Operator(client)
+    operator = JobController(client)
     operator.ready.set()
     for job in (JobBuilder("old").master().status(STARTED), JobBuilder("new").master()):
         operator.on_job_change(None, job.raw())
@@ -271,7 +270,7 @@ async def test_new_job_comes_before_others(client: Client) -> None:
 
 
 async def test_child_of_an_unknown_job_enqueues_nothing(client: Client) -> None:
-    operator = Operator(client)
+    operator = JobController(client)
     operator.ready.set()
     for child in (PodBuilder(job="gone"), PodBuilder(job="never-there").owner(None)):
         operator.on_child_change(None, child.pod())
@@ -319,7 +318,7 @@ async def test_stopped_operator_has_recorded_all_events(
 ) -> None:
     # However slow the machine is; `test_stopping` shows that these times are limited.
     monkeypatch.setattr(controller, "DRAIN_SECONDS", 60)
-    monkeypatch.setattr(operator_module, "_EVENT_SECONDS", 60)
+    monkeypatch.setattr(job_controller, "_EVENT_SECONDS", 60)
     async with running_operator(client, namespace=real_namespace):
         await submit(client, JobBuilder("brief", namespace=real_namespace).master().workers(8))
         await eventually(lambda: pods(client, real_namespace), lambda names: len(names) > 0)
@@ -434,7 +433,7 @@ async def running(client: Client, namespace: str, name: str) -> None:
     await eventually(look, all_active, seconds=60)
 
 
-async def touched(operator: Operator) -> int:
+async def touched(operator: JobController) -> int:
     return sum(bool(pod.metadata.annotations) for pod in operator.caches.pods.store.all())
 
 
@@ -455,7 +454,7 @@ async def pod_uids(client: Client, namespace: str) -> AsyncIterator[dict[str, se
 async def operator_process(plane: ControlPlane, namespace: str) -> asyncio.subprocess.Process:
     program = (
         "import asyncio, sys, pathlib; from trainwright.operator.options import OperatorOptions; "
-        "from trainwright.operator.process import run_operator; "
+        "from trainwright.operator.main import run_operator; "
         "asyncio.run(run_operator(OperatorOptions(kubeconfig=pathlib.Path(sys.argv[1]), namespace=sys.argv[2])))"
     )
     return await asyncio.create_subprocess_exec(sys.executable, "-c", program, str(plane.kubeconfig), namespace)

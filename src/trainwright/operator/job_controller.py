@@ -1,4 +1,4 @@
-"""The operator: wires caches, event handlers, reconciler and event recorder to a `Controller`.
+"""The controller of jobs: wires caches, event handlers, reconciler and event recorder to a `Controller`.
 
 It reaches the cluster only through its client. `trainwright operator` runs one for a real cluster, `trainwright up` one
 in the process of the embedded cluster.
@@ -32,11 +32,11 @@ from trainwright.objects.kinds.pods import Pod
 from trainwright.objects.resources import NODES, PRIORITY_CLASSES, Resource
 from trainwright.operator.reconcile.applier import Applier
 from trainwright.operator.reconcile.caches import Caches, Jobs, PriorityClass, Views
-from trainwright.operator.reconcile.count_pacer import CountPacer
 from trainwright.operator.reconcile.event_buffer import EventBuffer
 from trainwright.operator.reconcile.failure_reporter import FailureReporter, ReadRuns
 from trainwright.operator.reconcile.observer import Observer
 from trainwright.operator.reconcile.reconciler import Reconciler
+from trainwright.operator.reconcile.status_write_pacer import StatusWritePacer
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +49,7 @@ _EVENT_SECONDS = 2.0
 operator's pod, which is 10 seconds in upstream's manifests."""
 
 
-class Operator:
+class JobController:
     """Reconciles all jobs of `kinds`, in one namespace or in all. Create it in a running event loop.
 
     `controller_threads` is the maximum number of concurrent reconciliations, `parallel_writes` that of their writes.
@@ -79,7 +79,7 @@ class Operator:
         read_failed_pod_logs: bool = False,
         controller_threads: int = 64,
         parallel_writes: int = 32,
-        pacer: CountPacer | None = None,
+        pacer: StatusWritePacer | None = None,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self.ready = asyncio.Event()

@@ -1,20 +1,34 @@
-"""The wiring of an operator process: the operator, leader election, webhooks, metrics and health endpoints."""
+"""The entry point of `trainwright operator`: what its process starts, in which order, and how it stops.
+
+`run_operator` finds the cluster and serves metrics and health, waits until the cluster is usable, then runs the job
+controller, leader election and webhooks until a signal. Errors that retrying cannot solve end the process with one
+line; others are logged and retried.
+"""
 
 import asyncio
 import gc
 import logging
 import os
+import signal
+import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
+from typing import TypeVar
 
 from trainwright.api.kinds import Kind
 from trainwright.kube.client.async_client import Client
-from trainwright.kube.client.kubeconfig import ClusterConfig, ConfigError
+from trainwright.kube.client.kubeconfig import ClusterConfig, ConfigError, in_cluster_config, load_kubeconfig
 from trainwright.kube.client.rate_limiter import RateLimiter
 from trainwright.kube.client.requests import Request
-from trainwright.operator.operator import Operator
-from trainwright.operator.options import LeaderElectionOptions, OperatorError, OperatorOptions, WebhookOptions
+from trainwright.operator.job_controller import JobController
+from trainwright.operator.options import (
+    LeaderElectionOptions,
+    OperatorError,
+    OperatorOptions,
+    WebhookOptions,
+    enabled_kinds,
+)
 from trainwright.operator.rbac import (
     AUTOSCALING,
     CRD_INSTALLATION,
@@ -30,25 +44,51 @@ from trainwright.operator.reconcile.status_writer import explain_pruned_status
 from trainwright.operator.serving.health import Check, CheckResult, health_handler
 from trainwright.operator.serving.http_server import Address, Handler, read_address, route, serving
 from trainwright.operator.serving.metrics import Metrics
-from trainwright.operator.serving.webhook_registration import (
+from trainwright.operator.serving.webhook_handlers import webhook_handlers
+from trainwright.operator.serving.webhook_server import (
     CERTIFICATES_NOT_READY,
     WebhookEndpoint,
-    WebhookRegistration,
+    WebhookServer,
 )
-from trainwright.operator.serving.webhooks import webhook_handlers
-from trainwright.operator.setup.capabilities import Capabilities
+from trainwright.operator.setup.capabilities import Capabilities, own_namespace, prepare
 from trainwright.operator.setup.leadership import Leadership
 from trainwright.operator.setup.permissions import missing_permissions
 
 log = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
 _CONNECTIONS_BESIDE_WRITES = 68
 """For watches and events."""
+_RECURSION_LIMIT = 12_000
+"""The API server accepts objects with 10,000 nested levels. With a lower limit Python could not decode a list that
+contains one of them."""
 
 
-def own_namespace(config: ClusterConfig) -> str:
-    """The namespace of the operator's pod, else that of the kubeconfig's context."""
-    return os.environ.get("MY_POD_NAMESPACE") or config.namespace
+async def run_operator(options: OperatorOptions) -> None:
+    """Runs until SIGTERM or SIGINT. Raises OperatorError or ConfigError, one line each, if it cannot run."""
+    domain = options.settings.cluster_domain
+    kinds = {name: replace(kind, cluster_domain=domain) for name, kind in enabled_kinds(options.enable_scheme).items()}
+    config = find_cluster(options)
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    # Caches hold many small objects; with the default threshold they are traversed every 700 allocations.
+    gc.set_threshold(50_000, 20, 100)
+    sys.setrecursionlimit(max(sys.getrecursionlimit(), _RECURSION_LIMIT))
+    application = Application(config, kinds, options)
+    async with application.serve():
+        capabilities = await _unless_stopped(stop, prepare(config, kinds, options))
+        if capabilities is not None:
+            await application.run(capabilities, stop)
+
+
+def find_cluster(options: OperatorOptions) -> ClusterConfig:
+    """A kubeconfig that was set explicitly, else inside a pod its service account, else the user's kubeconfig."""
+    named = options.kubeconfig or options.context or os.environ.get("KUBECONFIG")
+    if not named and os.environ.get("KUBERNETES_SERVICE_HOST"):
+        return in_cluster_config()
+    return load_kubeconfig(options.kubeconfig, context=options.context)
 
 
 def connection_limit(options: OperatorOptions) -> int:
@@ -64,9 +104,9 @@ class Application:
         self._kinds = kinds
         self._options = options
         self._metrics = Metrics(kinds, workers=options.controller_threads)
-        self._operator: Operator | None = None
+        self._operator: JobController | None = None
         self._leadership: Leadership | None = None
-        self._webhooks: WebhookRegistration | None = None
+        self._webhooks: WebhookServer | None = None
         self._missing_permissions: list[str] = []
 
     @asynccontextmanager
@@ -113,7 +153,7 @@ class Application:
             except BaseExceptionGroup as several:
                 raise _user_error(several) or several from None
 
-    async def _run(self, operator: Operator, review: Coroutine[None, None, None], stop: asyncio.Event) -> None:
+    async def _run(self, operator: JobController, review: Coroutine[None, None, None], stop: asyncio.Event) -> None:
         async with asyncio.TaskGroup() as working, asyncio.TaskGroup() as group:
             operating = working.create_task(operator.run())
             others = [group.create_task(self._log_when_ready(operator)), group.create_task(review)]
@@ -129,7 +169,7 @@ class Application:
             for task in others:
                 task.cancel()
 
-    async def _stop_operator(self, operator: Operator, operating: asyncio.Task[None]) -> None:
+    async def _stop_operator(self, operator: JobController, operating: asyncio.Task[None]) -> None:
         """Waits until the operator has stopped, then releases the lease, so that a standby takes over at once."""
         operator.stop()
         if self._leadership is not None and self._leadership.lost.is_set():
@@ -140,7 +180,7 @@ class Application:
             if self._leadership is not None:
                 await self._leadership.release()
 
-    async def _log_when_ready(self, operator: Operator) -> None:
+    async def _log_when_ready(self, operator: JobController) -> None:
         await operator.ready.wait()
         gc.freeze()
         scope = f"namespace {self._options.namespace}" if self._options.namespace else "all namespaces"
@@ -229,14 +269,14 @@ class Application:
             on_change=lambda leading: self._metrics.leads(options.name, leading),
         )
 
-    def _new_webhooks(self, client: Client, options: WebhookOptions) -> WebhookRegistration:
+    def _new_webhooks(self, client: Client, options: WebhookOptions) -> WebhookServer:
         endpoint = WebhookEndpoint(
             namespace=own_namespace(self._config), address=Address("", options.port), names=options
         )
-        return WebhookRegistration(client, endpoint, webhook_handlers(self._kinds, self._metrics.reviewed))
+        return WebhookServer(client, endpoint, webhook_handlers(self._kinds, self._metrics.reviewed))
 
-    def _new_operator(self, client: Client, capabilities: Capabilities) -> Operator:
-        return Operator(
+    def _new_operator(self, client: Client, capabilities: Capabilities) -> JobController:
+        return JobController(
             client,
             kinds=self._kinds,
             settings=capabilities.settings,
@@ -269,3 +309,15 @@ def _user_error(several: BaseExceptionGroup[BaseException]) -> BaseException | N
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error
+
+
+async def _unless_stopped(stop: asyncio.Event, work: Coroutine[None, None, T]) -> T | None:
+    """The result of the work; None if `stop` is set first."""
+    working, stopping = asyncio.ensure_future(work), asyncio.ensure_future(stop.wait())
+    try:
+        await asyncio.wait({working, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        return working.result() if working.done() else None
+    finally:
+        working.cancel()
+        stopping.cancel()
+        await asyncio.gather(working, stopping, return_exceptions=True)

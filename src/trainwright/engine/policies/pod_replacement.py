@@ -8,14 +8,14 @@ once, even if several pods failed. It is in progress as long as `status.replaced
 from collections.abc import Mapping
 from datetime import datetime
 
-from trainwright.engine.builder import PlanBuilder
 from trainwright.engine.children.pod_outcome import PodOutcome, outcome_of
 from trainwright.engine.children.ranks import Rank
 from trainwright.engine.conditions import FAILED, RESTARTING
-from trainwright.engine.facts import Facts
+from trainwright.engine.derived_facts import Facts
 from trainwright.engine.plan import Transition
-from trainwright.engine.policies import backoff
-from trainwright.engine.policies.restart_policy import is_excused, is_replaceable
+from trainwright.engine.plan_builder import PlanBuilder
+from trainwright.engine.policies import restart_delay
+from trainwright.engine.policies.retryable_failures import is_excused, is_replaceable
 from trainwright.objects.kinds.pods import Pod
 
 
@@ -44,7 +44,7 @@ def replace_failed(
             postponed = {}
     else:
         _replace_one_by_one(facts, builder, postponed)
-    backoff.report(facts, builder, postponed)
+    restart_delay.report(facts, builder, postponed)
     return postponed
 
 

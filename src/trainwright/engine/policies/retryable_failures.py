@@ -1,8 +1,8 @@
-"""Restart policies: which failed pods are replaced, and which failures count."""
+"""Which failed pods are replaced, by the restart policy of their role and their exit code, and which failures count."""
 
 from trainwright.engine.children.pod_outcome import exit_code, is_disrupted
 from trainwright.engine.children.ranks import Rank
-from trainwright.engine.facts import Facts
+from trainwright.engine.derived_facts import Facts
 from trainwright.objects.kinds.pods import Pod
 
 _SIGNALS = 128

@@ -27,18 +27,18 @@ from trainwright.kube.client.requests import PatchKind, RequestResult
 from trainwright.objects import Object
 from trainwright.objects.resources import SECRETS, VALIDATING_WEBHOOK_CONFIGURATIONS
 from trainwright.operator.options import WebhookOptions
-from trainwright.operator.serving import webhook_registration
+from trainwright.operator.serving import webhook_server
 from trainwright.operator.serving.http_server import Address
 from trainwright.operator.serving.webhook_certificates import SERVER_LIFETIME, Certificates, read_certificates
-from trainwright.operator.serving.webhook_registration import (
+from trainwright.operator.serving.webhook_handlers import webhook_handlers
+from trainwright.operator.serving.webhook_server import (
     WebhookEndpoint,
-    WebhookRegistration,
+    WebhookServer,
     calls_operator,
     names_to_serve,
     secret_data,
     with_authority,
 )
-from trainwright.operator.serving.webhooks import webhook_handlers
 
 SECRET = "training-operator-webhook-cert"
 CONFIGURATION: Object = {
@@ -131,17 +131,17 @@ def configuration(endpoint: WebhookEndpoint) -> Object:
 
 
 @asynccontextmanager
-async def running(client: Client, endpoint: WebhookEndpoint, **options: Any) -> AsyncIterator[WebhookRegistration]:
-    setup = WebhookRegistration(client, endpoint, webhook_handlers(KINDS), **options)
+async def running(client: Client, endpoint: WebhookEndpoint, **options: Any) -> AsyncIterator[WebhookServer]:
+    setup = WebhookServer(client, endpoint, webhook_handlers(KINDS), **options)
     async with in_background(setup.run()):
         yield setup
 
 
-async def serving(setup: WebhookRegistration) -> None:
+async def serving(setup: WebhookServer) -> None:
     await found(setup, "serving on port")
 
 
-async def found(setup: WebhookRegistration, detail: str) -> None:
+async def found(setup: WebhookServer, detail: str) -> None:
     async def seen() -> str:
         return setup.health.detail
 
@@ -240,7 +240,7 @@ async def test_replicas_agree_and_a_settled_state_is_not_written_again(
 async def test_certificates_are_renewed_before_they_expire(
     client: Client, configured: WebhookEndpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(webhook_registration, "CHECK_SECONDS", 0.05)
+    monkeypatch.setattr(webhook_server, "CHECK_SECONDS", 0.05)
     clock = Clock()
     async with running(client, configured, clock=clock) as setup:
         await serving(setup)

@@ -1,4 +1,4 @@
-"""Builds a plan: the policies add to it one after the other."""
+"""Builds the plan of one reconcile: the policies add to it one after the other."""
 
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from trainwright.api.pruned_status import ADDITIONAL_FIELDS
 from trainwright.engine.children.ranks import format_indexes
 from trainwright.engine.conditions import SUCCEEDED, set_condition
-from trainwright.engine.facts import Facts
+from trainwright.engine.derived_facts import Facts
 from trainwright.engine.plan import PODS_WAVE, Create, Delete, JobEvent, Patch, Plan, Replace, Transition
 from trainwright.engine.texts import Text
 from trainwright.objects import Object, copied

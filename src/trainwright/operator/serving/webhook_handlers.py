@@ -1,4 +1,4 @@
-"""The validating admission webhooks at upstream's paths.
+"""Answers the reviews of the validating admission webhooks, at upstream's paths.
 
 All of upstream's paths are served, even those of kinds that are not enabled: if a path in the
 ValidatingWebhookConfiguration answered 404, no job of its kind could be created.
@@ -13,7 +13,7 @@ from trainwright.api.job_admission import Admission, review
 from trainwright.api.kinds import Kind
 from trainwright.objects import Object
 from trainwright.operator.serving.http_server import Handler, Request, Response, route
-from trainwright.operator.setup.webhook_configuration import webhook_path
+from trainwright.operator.setup.webhook_installation import webhook_path
 
 UPSTREAM_KINDS = ("PyTorchJob", "TFJob", "XGBoostJob", "PaddleJob", "JAXJob")
 """The kinds in upstream's ValidatingWebhookConfiguration."""

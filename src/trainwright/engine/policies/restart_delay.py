@@ -1,5 +1,5 @@
-"""Back-off of pods that fail repeatedly. The first restarts are immediate; then the delay grows, as with the kubelet's
-restarts of containers. This keeps a broken program from filling the cluster with failed pods.
+"""The delay before a pod that failed repeatedly is replaced. The first restarts are immediate; then the delay grows,
+as with the kubelet's restarts of containers. This keeps a broken program from filling the cluster with failed pods.
 
 It needs no state of its own: the failed pod is kept until it is replaced, and `status.restarts` has the number of
 restarts. The delay counts from the creation of the pod, so a pod that ran for a long time is replaced at once.
@@ -8,11 +8,11 @@ restarts. The delay counts from the creation of the pod, so a pod that ran for a
 from collections.abc import Mapping
 from datetime import datetime
 
-from trainwright.engine.builder import PlanBuilder
 from trainwright.engine.children.pod_outcome import exit_code, is_disrupted
 from trainwright.engine.children.ranks import Rank
-from trainwright.engine.facts import Facts
-from trainwright.engine.policies.restart_policy import is_replaceable
+from trainwright.engine.derived_facts import Facts
+from trainwright.engine.plan_builder import PlanBuilder
+from trainwright.engine.policies.retryable_failures import is_replaceable
 from trainwright.objects.kinds.pods import Pod
 from trainwright.objects.times import format_time, seconds_after
 

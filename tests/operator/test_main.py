@@ -24,12 +24,11 @@ from trainwright.engine import Settings
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.kubeconfig import ClusterConfig, ConfigError
 from trainwright.objects.resources import LEASES, PODS, VALIDATING_WEBHOOK_CONFIGURATIONS
-from trainwright.operator import Operator, application
-from trainwright.operator.application import Application, connection_limit
+from trainwright.operator import JobController, main
+from trainwright.operator.main import Application, connection_limit
 from trainwright.operator.options import LeaderElectionOptions, OperatorError, OperatorOptions, WebhookOptions
-from trainwright.operator.process import prepare
 from trainwright.operator.serving.http_server import Address
-from trainwright.operator.setup.capabilities import Capabilities
+from trainwright.operator.setup.capabilities import Capabilities, prepare
 
 pytestmark = pytest.mark.apiserver
 
@@ -224,12 +223,12 @@ async def test_a_leader_whose_webhooks_fail_ends_its_writes_and_then_releases_th
 ) -> None:
     holders: list[str] = []
 
-    class LastWrite(Operator):
+    class LastWrite(JobController):
         async def run(self) -> None:
             await super().run()
             holders.append(await lease_holder(client, real_namespace))
 
-    monkeypatch.setattr(application, "Operator", LastWrite)
+    monkeypatch.setattr(main, "JobController", LastWrite)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         names = WebhookOptions(port=taken.getsockname()[1], configuration=f"validator.{real_namespace}")
         process = Process(control_plane, real_namespace, elect=True, webhooks=names)
@@ -249,14 +248,14 @@ async def test_a_leader_whose_webhooks_fail_ends_its_writes_and_then_releases_th
 async def test_a_leader_whose_operator_fails_releases_the_lease(
     control_plane: ControlPlane, client: Client, real_namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Failing(Operator):
+    class Failing(JobController):
         async def run(self) -> None:
             async with asyncio.TaskGroup() as group:
                 group.create_task(super().run())
                 await self.ready.wait()
                 raise RuntimeError("a bug")
 
-    monkeypatch.setattr(application, "Operator", Failing)
+    monkeypatch.setattr(main, "JobController", Failing)
     with pytest.raises(ExceptionGroup) as failed:
         await Process(control_plane, real_namespace, elect=True).run()
 

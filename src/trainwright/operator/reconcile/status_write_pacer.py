@@ -1,4 +1,4 @@
-"""Decides when a status is written that changes only the numbers of pods.
+"""Spreads status writes that change only the numbers of pods.
 
 A few such writes go out at once. When the pods of many jobs start at the same time, the others are spread over some
 seconds: most are then written together with a condition of their job, which never waits.
@@ -18,7 +18,7 @@ LONGEST_DELAY = 10.0
 """Seconds that a write waits at most, however many jobs change."""
 
 
-class CountPacer:
+class StatusWritePacer:
     """Gives each job whose numbers have changed a time to write them. `clock` is monotonic."""
 
     def __init__(self, *, burst: int = BURST, clock: Callable[[], float] = time.monotonic) -> None:

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainwright.kube.controller.object_key import ObjectKey
-from trainwright.operator.reconcile.count_pacer import BURST, INTERVAL, LONGEST_DELAY, CountPacer
+from trainwright.operator.reconcile.status_write_pacer import BURST, INTERVAL, LONGEST_DELAY, StatusWritePacer
 
 
 def job(number: int) -> ObjectKey:
@@ -21,7 +21,7 @@ class Clock:
 
 def test_a_few_changes_are_due_at_once_and_the_others_one_after_the_other() -> None:
     clock = Clock()
-    pacer = CountPacer(clock=clock)
+    pacer = StatusWritePacer(clock=clock)
 
     delays = [pacer.delay(job(number)) for number in range(BURST + 3)]
 
@@ -30,7 +30,7 @@ def test_a_few_changes_are_due_at_once_and_the_others_one_after_the_other() -> N
 
 def test_a_change_is_due_at_once_again_after_a_quiet_time() -> None:
     clock = Clock()
-    pacer = CountPacer(clock=clock)
+    pacer = StatusWritePacer(clock=clock)
     for number in range(1000):
         pacer.delay(job(number))
     assert pacer.delay(job(1000)) == LONGEST_DELAY
@@ -42,7 +42,7 @@ def test_a_change_is_due_at_once_again_after_a_quiet_time() -> None:
 
 
 def test_a_job_gets_a_new_time_after_its_numbers_were_written() -> None:
-    pacer = CountPacer(burst=1, clock=Clock())
+    pacer = StatusWritePacer(burst=1, clock=Clock())
     assert pacer.delay(job(1)) == 0.0
     assert pacer.delay(job(1)) == 0.0, "until they are written"
 
@@ -59,7 +59,7 @@ def test_no_job_waits_longer_than_the_bound(steps: list[tuple[int, float, bool]]
     """Each step is a reconcile of a job whose numbers differ, after some seconds. Another change of the job may
     overtake them."""
     clock = Clock()
-    pacer = CountPacer(burst=burst, clock=clock)
+    pacer = StatusWritePacer(burst=burst, clock=clock)
     since: dict[int, float] = {}
     for number, seconds, overtaken in steps:
         clock.now += seconds
