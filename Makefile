@@ -9,8 +9,8 @@ ARGS ?=
 BASE ?=
 CASES ?=
 ROUNDS ?=
-# -n auto --dist loadgroup: in several processes, which is quicker.
-PARALLEL ?=
+# Tests run in a process per core, those of a file in one of them. PARALLEL= means one process, in which breakpoints work.
+PARALLEL ?= -n auto --dist loadgroup --no-loadscope-reorder
 export PYTHON
 # The tests start Python a thousand times: without bytecode files each start would compile everything anew.
 unexport PYTHONDONTWRITEBYTECODE

@@ -113,21 +113,27 @@ def _make_secret(plane: ControlPlane, name: str) -> None:
 
 
 def _make_certificates(directory: Path) -> None:
-    """Writes certificates where a kubelet mounts them.
-
-    The server reads them below TMPDIR. The operator also waits for a file below /tmp, whatever TMPDIR is, but never
-    reads it: an empty file serves all runs.
-    """
+    """Writes certificates where a kubelet mounts them. The server reads them below TMPDIR."""
     server_context(directory / "pki")
     served = directory / _CERTIFICATES
     served.mkdir(parents=True)
     for name in ("tls.crt", "tls.key"):
         (served / name).write_bytes((directory / "pki" / "server.pem").read_bytes())
+    _make_awaited_file(Path("/tmp") / _CERTIFICATES / "tls.crt")
 
-    awaited = Path("/tmp") / _CERTIFICATES / "tls.crt"
-    if not awaited.exists():
-        awaited.parent.mkdir(parents=True, exist_ok=True)
-        awaited.touch()
+
+def _make_awaited_file(path: Path) -> None:
+    """The operator waits until this file exists, whatever TMPDIR is, but never reads it: an empty one serves all runs
+    of all users, who may add it again where a cleaner of /tmp has removed it."""
+    for directory in (path.parents[1], path.parent):
+        with suppress(FileExistsError):
+            directory.mkdir()
+            directory.chmod(0o1777)
+    try:
+        if not path.exists():
+            path.touch()
+    except PermissionError as error:
+        raise RuntimeError(f"the Go operator needs {path}, which another user's files prevent: {error}") from error
 
 
 def _wait_until_ready(port: int, operator: Daemon) -> None:

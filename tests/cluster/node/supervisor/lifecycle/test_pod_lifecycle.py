@@ -2,6 +2,7 @@
 
 import json
 import os
+import secrets
 import signal
 import socket
 import time
@@ -65,13 +66,14 @@ def test_readiness_follows_an_exec_probe(runner: Any) -> None:
 
 
 def test_an_exec_probe_runs_in_the_container(runner: Any) -> None:
-    script = "touch /tmp/here; " + SLEEP
-    checks = '[ "$OWN" = 1 ] && [ "$PWD" = /usr ] && test -e /tmp/here'
+    file = Path(f"/tmp/here-{secrets.token_hex(4)}")
+    script = f"touch {file}; " + SLEEP
+    checks = f'[ "$OWN" = 1 ] && [ "$PWD" = /usr ] && test -e {file}'
     subject = container(script, env={"OWN": "1"}, cwd="/usr", probes={"readiness": probe(shell(checks))})
     with runner.run(subject) as pod:
         pod.until(is_ready)
     if runner.sandbox.level == "plain":
-        Path("/tmp/here").unlink()
+        file.unlink()
 
 
 def test_a_failed_liveness_probe_restarts_the_container_regardless_of_its_exit_code(runner: Any) -> None:
