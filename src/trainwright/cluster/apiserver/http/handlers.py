@@ -218,7 +218,10 @@ class ResourceHandlers:
         def propose(current: Stored | None) -> DecodedObject:
             old = None if current is None else in_version(kind, current.obj)
             merged = apply_object(kind, old, copied(applied), manager, force=force)
-            return decode(request, Body(copied(merged)))
+            decoded = decode(request, Body(copied(merged)))
+            if current is None and kind.resource == CERTIFICATE_SIGNING_REQUESTS:
+                set_requestor(decoded.obj, request.user)
+            return decoded
 
         def complete(decoded: DecodedObject, current: Stored | None) -> Object | Removed:
             nonlocal created
@@ -228,6 +231,8 @@ class ResourceHandlers:
                 self._access.authorizer.check(request.user, request.attributes("create"))
                 created_object = _new_object(request, decoded, manager)
                 check_machine_annotations(self._access.authorizer, request.user, kind.resource, created_object)
+                if kind.resource == CERTIFICATE_SIGNING_REQUESTS:
+                    check_subject(created_object)
                 self._complete(info, created_object)
                 request.warnings.extend(admit_create(self._store, kind, info.scope, created_object))
                 return created_object
