@@ -50,7 +50,7 @@ from trainwright.cluster.datadir import (
     this_process,
 )
 from trainwright.cluster.images.store import ImageStore
-from trainwright.cluster.linux.listening_sockets import ANY, find_holder, read_listeners
+from trainwright.cluster.linux.listening_sockets import find_holder, find_listener
 from trainwright.cluster.node.agent import NodeAgent, SandboxError
 from trainwright.cluster.node.pod_streams import NodeStreams
 from trainwright.cluster.node.pods.images.image_settings import ImageSettings
@@ -59,8 +59,7 @@ from trainwright.cluster.node.records.container_logs import ContainerLogs
 from trainwright.cluster.node.resource_usage import NodeUsage
 from trainwright.cluster.node.supervisor.files import API_SOCKET
 from trainwright.cluster.proxy.forwarder import ConnectionLimit
-from trainwright.cluster.proxy.host_port_proxy import HostPortProxy
-from trainwright.cluster.proxy.service_proxy import ServiceProxy
+from trainwright.cluster.proxy.port_proxy import PortProxy
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.errors import AlreadyExists
 from trainwright.kube.client.kubeconfig import ClusterConfig, merge_into_kubeconfig
@@ -354,8 +353,7 @@ class EmbeddedCluster:
             "the Service kubernetes",
             lambda: KubernetesService(client, address=address, host=HOST, port=port).run(),
         )
-        self._components.start("services", lambda: ServiceProxy(client, recorder, connections).run())
-        self._components.start("host ports", lambda: HostPortProxy(client, recorder, connections).run())
+        self._components.start("the service proxy", lambda: PortProxy(client, recorder, connections).run())
 
     def _remembered_nfs_mappings(self) -> Mapping[str, str]:
         """Those of this start or, if it has none, of the last one that had."""
@@ -432,7 +430,7 @@ def _max_connections() -> int:
 
 def _port_in_use(port: int) -> str:
     """For the owner of the machine, who may read the arguments of commands."""
-    listener = next((one for one in read_listeners() if one.port == port and one.address in {HOST, *ANY}), None)
+    listener = find_listener(port, HOST)
     holder = find_holder(listener.inode) if listener is not None else None
     return f"port {port} is taken" + (
         f" by process {holder.pid} ({holder.command[:200]})" if holder is not None else ""

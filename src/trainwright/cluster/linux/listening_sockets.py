@@ -36,6 +36,11 @@ class Holder(NamedTuple):
     command: str
     """With its arguments, which may be private."""
 
+    @property
+    def title(self) -> str:
+        """For everybody who may read events."""
+        return f"process {self.pid} ({self.name})"
+
 
 def read_listeners() -> list[Listener]:
     return [listener for table in _TABLES for listener in parse_listeners(_read(table))]
@@ -50,6 +55,12 @@ def parse_listeners(table: str) -> list[Listener]:
             address, _, port = fields[1].partition(":")
             found.append(Listener(_address(address), int(port, 16), fields[9], int(fields[7])))
     return found
+
+
+def find_listener(port: int, *addresses: str) -> Listener | None:
+    """The socket that listens at one of the addresses, or on all addresses."""
+    wanted = ANY.union(addresses)
+    return next((found for found in read_listeners() if found.port == port and found.address in wanted), None)
 
 
 def find_holder(inode: str) -> Holder | None:

@@ -11,9 +11,10 @@ import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from trainwright.cluster.linux.listening_sockets import ANY, find_holder, read_listeners
+from trainwright.cluster.linux.listening_sockets import ANY, find_holder, find_listener, read_listeners
 from trainwright.cluster.proxy.forwarded_ports import ForwardedPort
 from trainwright.cluster.proxy.forwarder import ConnectionLimit, Forwarder
+from trainwright.kube.controller.object_key import ObjectKey
 from trainwright.kube.controller.outcome import Done, Outcome, RequeueAfter
 
 _FIRST_WAIT, _LONGEST_WAIT = 0.05, 10.0
@@ -43,12 +44,12 @@ class Update:
 class PortForwards:
     def __init__(self, limit: ConnectionLimit) -> None:
         self._limit = limit
-        self._forwarders: dict[str, dict[tuple[str, int], Forwarder]] = {}
+        self._forwarders: dict[ObjectKey, dict[tuple[str, int], Forwarder]] = {}
         self._closing: list[Forwarder] = []
         """They no longer listen, but may have connections."""
-        self._waits: dict[str, float] = {}
+        self._waits: dict[ObjectKey, float] = {}
 
-    async def update(self, key: str, ports: Iterable[ForwardedPort]) -> Update:
+    async def update(self, key: ObjectKey, ports: Iterable[ForwardedPort]) -> Update:
         """Forwards these ports for the object, and no others. Existing connections stay."""
         wanted = {port.listener: port for port in ports}
         open_now = self._forwarders.setdefault(key, {})
@@ -65,7 +66,7 @@ class PortForwards:
             self.reset_wait(key)
         return update
 
-    def reset_wait(self, key: str) -> None:
+    def reset_wait(self, key: ObjectKey) -> None:
         """The endpoints have changed: a pod may listen soon."""
         self._waits.pop(key, None)
 
@@ -77,7 +78,7 @@ class PortForwards:
             for forwarder in forwarders.values():
                 forwarder.close()
 
-    async def _open(self, key: str, port: ForwardedPort, update: Update) -> bool:
+    async def _open(self, key: ObjectKey, port: ForwardedPort, update: Update) -> bool:
         if port.rivals:
             listening = await asyncio.to_thread(_listening_addresses, port.port)
             if listening & ANY:
@@ -95,14 +96,14 @@ class PortForwards:
             return False
         return True
 
-    def _next_wait(self, key: str) -> float:
+    def _next_wait(self, key: ObjectKey) -> float:
         wait = self._waits.get(key, _FIRST_WAIT)
         self._waits[key] = min(wait * 1.5, _LONGEST_WAIT)
         return wait
 
     def _retire(self, forwarder: Forwarder) -> None:
         forwarder.stop_listening()
-        self._closing = [one for one in self._closing if one.has_connections]
+        self._closing = [retired for retired in self._closing if retired.has_connections]
         if forwarder.has_connections:
             self._closing.append(forwarder)
 
@@ -112,11 +113,8 @@ def _listening_addresses(port: int) -> set[str]:
 
 
 def _holder(address: str, port: int) -> str:
-    """Without the arguments of its command, which are not for everybody who may read events."""
-    for listener in read_listeners():
-        if listener.port == port and listener.address in {address, *ANY}:
-            holder = find_holder(listener.inode)
-            if holder is not None and holder.pid == os.getpid():
-                return "another Service or pod of this cluster"
-            return f"process {holder.pid} ({holder.name})" if holder is not None else ""
-    return ""
+    listener = find_listener(port, address)
+    holder = find_holder(listener.inode) if listener is not None else None
+    if holder is None:
+        return ""
+    return "another Service or pod of this cluster" if holder.pid == os.getpid() else holder.title

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from trainwright.cluster.linux.listening_sockets import ANY, find_holder, read_listeners
+from trainwright.cluster.linux.listening_sockets import find_holder, find_listener
 from trainwright.cluster.node.supervisor.files import read_json
 from trainwright.cluster.node.supervisor.processes import list_processes
 from trainwright.objects.kinds.nodes import NODE_ADDRESS
@@ -11,16 +11,15 @@ from trainwright.objects.kinds.nodes import NODE_ADDRESS
 def describe_holder(port: int, namespace: str, pods: Path) -> str:
     """For users of the namespace: the process, and its pod if it has one. Without its arguments, and without names of
     other namespaces. `pods` is the directory of the pods of the node."""
-    shared = {*ANY, NODE_ADDRESS, "::1"}
-    listeners = [listener for listener in read_listeners() if listener.port == port and listener.address in shared]
-    if not listeners:
+    listener = find_listener(port, NODE_ADDRESS, "::1")
+    if listener is None:
         return "a process that has ended meanwhile"
-    holder = find_holder(listeners[0].inode)
+    holder = find_holder(listener.inode)
     if holder is None:
-        return f"a process of user {listeners[0].uid}"
+        return f"a process of user {listener.uid}"
     pod = _pod_of(holder.pid, pods)
     if pod is None:
-        return f"process {holder.pid} ({holder.name})"
+        return holder.title
     return f"process {holder.pid} of pod {pod[1]}" if pod[0] == namespace else "a pod of another namespace"
 
 

@@ -1,47 +1,52 @@
-"""The service proxy: listens on the addresses of Services and forwards to their ready endpoints.
+"""The proxy: listens on the addresses of Services and on the host ports of pods, and forwards to the pods.
 
-A port is listened on while the Service has ready endpoints: without them a connection is refused, as on a real cluster.
+A port of a Service is listened on while it has ready endpoints: without them a connection is refused, as on a real
+cluster.
 """
 
 import logging
+from functools import partial
 
+from trainwright.cluster.proxy import host_ports, service_ports
 from trainwright.cluster.proxy.forwarded_ports import Note, nodes_with_own_ports
 from trainwright.cluster.proxy.forwarder import ConnectionLimit
+from trainwright.cluster.proxy.host_ports import HostPortPod
 from trainwright.cluster.proxy.port_forwards import PortForwards
-from trainwright.cluster.proxy.service_ports import notes, service_ports, unreachable
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.controller.controller import Controller
 from trainwright.kube.controller.deduplicator import Deduplicator
 from trainwright.kube.controller.event_recorder import EventRecorder
+from trainwright.kube.controller.object_key import ObjectKey
 from trainwright.kube.controller.outcome import Outcome
 from trainwright.kube.controller.reflector import Reflector
 from trainwright.kube.controller.store import Store, raw_metadata
 from trainwright.objects import Object
 from trainwright.objects.kinds.nodes import Node
 from trainwright.objects.kinds.services import HEADLESS
-from trainwright.objects.metadata import namespaced_name
-from trainwright.objects.resources import ENDPOINT_SLICES, NODES, SERVICES
+from trainwright.objects.resources import ENDPOINT_SLICES, NODES, PODS, SERVICES
 
 log = logging.getLogger(__name__)
 
 SERVICE_NAME = "kubernetes.io/service-name"
 
 
-class ServiceProxy:
+class PortProxy:
     def __init__(self, client: Client, recorder: EventRecorder, limit: ConnectionLimit) -> None:
         self._recorder = recorder
         self._services = Store[Object](metadata=raw_metadata)
         self._slices = Store[Object](metadata=raw_metadata, indexes={"service": _service_of})
+        self._pods = Store[HostPortPod](metadata=lambda pod: pod.metadata)
         self._nodes = Store[Node](metadata=lambda node: node.metadata)
         self._forwards = PortForwards(limit)
-        self._reported = Deduplicator[str, Note]()
-        self._controller: Controller[str] = Controller(
+        self._reported = Deduplicator[ObjectKey, Note]()
+        self._controller: Controller[ObjectKey] = Controller(
             self._reconcile,
             log=log,
             reflectors=[
                 Reflector(client, NODES, self._nodes, convert=Node),
                 Reflector(client, SERVICES, self._services, convert=_unchanged, on_change=self._service_changed),
                 Reflector(client, ENDPOINT_SLICES, self._slices, convert=_unchanged, on_change=self._slice_changed),
+                Reflector(client, PODS, self._pods, convert=HostPortPod, on_change=self._pod_changed),
             ],
             retry_log_level=logging.DEBUG,
         )
@@ -54,27 +59,43 @@ class ServiceProxy:
 
     def _service_changed(self, before: Object | None, after: Object | None) -> None:
         # Most Services are those of ranks; nothing is to be done for them.
-        if any(one is not None and not _is_plain_headless(one) for one in (before, after)):
-            self._controller.queue.add(namespaced_name(after or before or {}))
+        for service in (before, after):
+            if service is not None and not _is_plain_headless(service):
+                self._controller.queue.add(ObjectKey.of(service))
 
     def _slice_changed(self, before: Object | None, after: Object | None) -> None:
-        for key in {*(_service_of(before) if before else ()), *(_service_of(after) if after else ())}:
-            service = self._services.get(key)
+        for name in {*(_service_of(before) if before else ()), *(_service_of(after) if after else ())}:
+            service = self._services.get(name)
             if service is not None and not _is_plain_headless(service):
-                self._forwards.reset_wait(key)
-                self._controller.queue.add(key)
+                self._endpoints_changed(ObjectKey.of(service))
 
-    async def _reconcile(self, key: str) -> Outcome:
-        service = self._services.get(key)
-        if service is None:
+    def _pod_changed(self, before: HostPortPod | None, after: HostPortPod | None) -> None:
+        for pod in (before, after):
+            if pod is not None and pod.host_ports:
+                self._endpoints_changed(ObjectKey(PODS.kind, pod.metadata.namespace, pod.metadata.name))
+
+    def _endpoints_changed(self, key: ObjectKey) -> None:
+        self._forwards.reset_wait(key)
+        self._controller.queue.add(key)
+
+    async def _reconcile(self, key: ObjectKey) -> Outcome:
+        name, own_ports = key.namespaced_name, nodes_with_own_ports(self._nodes.all())
+        if key.kind == PODS.kind and (pod := self._pods.get(name)) is not None:
+            subject = pod.metadata.reference(PODS.kind)
+            ports, notes = host_ports.host_ports(pod, own_ports), [*host_ports.notes(pod)]
+            unreachable = partial(host_ports.unreachable, pod)
+        elif key.kind == SERVICES.kind and (service := self._services.get(name)) is not None:
+            subject = service
+            ports = service_ports.service_ports(service, self._slices.by_index("service", name), own_ports)
+            notes = service_ports.notes(service)
+            unreachable = partial(service_ports.unreachable, service)
+        else:
             self._reported.forget(key)
             return (await self._forwards.update(key, ())).outcome
-        own_ports = nodes_with_own_ports(self._nodes.all())
-        ports = service_ports(service, self._slices.by_index("service", key), own_ports)
         update = await self._forwards.update(key, (port for port in ports if port.endpoints))
-        failures = [unreachable(service, failure.port, failure.error, failure.holder) for failure in update.failures]
-        for note in self._reported.update(key, [*notes(service), *failures]):
-            self._recorder.record(service, note.type, note.reason, note.message)
+        failures = [unreachable(failure.port, failure.error, failure.holder) for failure in update.failures]
+        for note in self._reported.update(key, [*notes, *failures]):
+            self._recorder.record(subject, note.type, note.reason, note.message)
         return update.outcome
 
 
