@@ -10,9 +10,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import zstandard
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from trainwright.cluster.images.layers.decompression import decompress
 from trainwright.cluster.images.layers.namespace import run_as_container_root
 from trainwright.cluster.images.layers.unpack import LayerError, UnpackedLayer, unpack_layer
 
@@ -75,22 +77,18 @@ def test_files_directories_and_links_have_their_content_mode_and_time(layer: Pat
     assert found.entries == 6
 
 
-def _zstd(data: bytes) -> bytes:
-    return subprocess.run(["zstd", "-c", "-q"], input=data, capture_output=True, check=True).stdout
-
-
+SKIPPABLE = bytes.fromhex("502a4d18 04000000 00000000")
 COMPRESSIONS: dict[str, Callable[[bytes], bytes]] = {
     "none": lambda data: data,
     "gzip": gzip.compress,
     "gzip in members": lambda data: gzip.compress(data[:700]) + gzip.compress(data[700:]),
-    "zstd": _zstd,
+    "zstd": zstandard.compress,
+    "zstd in frames": lambda data: SKIPPABLE + zstandard.compress(data[:700]) + zstandard.compress(data[700:]),
 }
 
 
 @pytest.mark.parametrize("compression", COMPRESSIONS)
 def test_the_compression_is_recognized_by_content(layer: Path, compression: str) -> None:
-    if compression == "zstd" and shutil.which("zstd") is None:
-        pytest.skip("no program zstd to compress with")
     content = os.urandom(300_000) + bytes(3_000_000)
     data = archive((entry("file"), content))
 
@@ -183,13 +181,22 @@ def test_hostile_entries_are_refused_and_touch_nothing_outside(layer: Path, tmp_
     assert (outside / "secret").stat().st_nlink == 1
 
 
+def with_large_window(data: bytes) -> bytes:
+    parameters = zstandard.ZstdCompressionParameters(window_log=27)
+    compressor = zstandard.ZstdCompressor(compression_params=parameters).compressobj()
+    return compressor.compress(data) + compressor.flush()
+
+
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
         (lambda data: data[:900], "truncated"),
         (lambda data: gzip.compress(data)[:-20], "truncated"),
         (lambda data: gzip.compress(data)[:60] + b"x" * 60, "broken gzip"),
-        (lambda data: b"\x28\xb5\x2f\xfd" + b"x" * 60, "zstd"),
+        (lambda data: b"\x28\xb5\x2f\xfd" + b"x" * 60, "broken zstd"),
+        (lambda data: zstandard.compress(data)[:-20], "the zstd data is truncated"),
+        (lambda data: zstandard.compress(data) + b"x", "broken zstd"),
+        (with_large_window, "broken zstd data: .*too much memory"),
         (lambda data: b"this is no archive" * 100, "not a tar archive"),
         (lambda data: data[:5] + b"X" + data[6:], "checksum"),
     ],
@@ -199,6 +206,15 @@ def test_damaged_archives_are_refused(layer: Path, damage: Callable[[bytes], byt
 
     with pytest.raises(LayerError, match=message):
         unpack(damage(data), layer)
+
+
+def test_a_zstd_bomb_is_decompressed_in_pieces() -> None:
+    block = (128 << 10 << 3 | 1 << 1).to_bytes(3, "little") + b"a"  # 128 KiB of one byte
+    bomb = bytes.fromhex("28b52ffd 0080") + block * 4000
+
+    chunks = decompress(io.BytesIO(bomb))
+
+    assert max(len(chunk) for chunk, _ in zip(chunks, range(10), strict=False)) <= 32 << 20
 
 
 def test_content_that_is_not_what_the_image_says_is_refused(layer: Path) -> None:
