@@ -5,14 +5,17 @@ import ssl
 import stat
 import urllib.error
 import urllib.request
+from collections.abc import Callable, Coroutine
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.support.cluster.embedded_cluster import embedded_cluster
 from tests.support.objects.manifests import batch_job
 from tests.support.waiting import eventually
-from trainwright.cluster.apiserver.storage.store import ObjectStore
+from trainwright.cluster.apiserver.http.server import ApiServer
+from trainwright.cluster.apiserver.storage.store import Change, ObjectStore
 from trainwright.cluster.controllers.namespace_controller import NamespaceController
 from trainwright.cluster.datadir import AlreadyRunningError, ClusterError, DataDir, DataDirError, RememberedPort
 from trainwright.cluster.embedded_cluster import DEFAULT_PORT, EmbeddedCluster
@@ -29,6 +32,7 @@ from trainwright.objects.resources import (
     PODS,
     SERVICE_ACCOUNTS,
     STORAGE_CLASSES,
+    VALIDATING_WEBHOOK_CONFIGURATIONS,
     Resource,
 )
 
@@ -209,6 +213,32 @@ async def test_a_default_port_in_use_is_replaced_with_a_note(tmp_path: Path) -> 
             assert port_of(cluster) != taken
             assert f"port {taken} is taken by process" in cluster.notes[0]
             assert load_kubeconfig(data.kubeconfig).server == cluster.config.server
+
+
+async def test_a_taken_port_leaves_one_server_with_one_set_of_subscriptions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    servers: list[list[str]] = []
+    subscriptions: list[str] = []
+    start, subscribe = ApiServer.start, ObjectStore.subscribe
+
+    def started(self: ApiServer, listeners: list[socket.socket]) -> Coroutine[Any, Any, int]:
+        servers.append(list(subscriptions))
+        return start(self, listeners)
+
+    def subscribed(self: ObjectStore, resource: str, notify: Callable[[Change], None]) -> Callable[[], None]:
+        subscriptions.append(resource)
+        return subscribe(self, resource, notify)
+
+    monkeypatch.setattr(ApiServer, "start", started)
+    monkeypatch.setattr(ObjectStore, "subscribe", subscribed)
+    data = DataDir(tmp_path)
+    data.create()
+    with socket.create_server(("127.0.0.1", 0)) as holder:
+        data.remember_port(RememberedPort(holder.getsockname()[1], requested=False))
+        async with embedded_cluster(tmp_path, with_node=False):
+            [before_start] = servers
+    assert before_start.count(VALIDATING_WEBHOOK_CONFIGURATIONS.qualified_plural) == 1
 
 
 async def test_a_directory_of_a_newer_version_is_refused(tmp_path: Path) -> None:

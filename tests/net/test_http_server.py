@@ -12,7 +12,7 @@ import pytest
 from aiohttp import web
 
 from tests.support.cluster.embedded_apiserver import tls_for_loopback
-from trainwright.net.http_server import BodyTooLargeError, HttpServer, Limits, is_local, read_body
+from trainwright.net.http_server import BodyTooLargeError, HttpServer, Limits, is_local, listen, read_body
 
 REQUEST = b"GET /%b HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
@@ -36,7 +36,7 @@ async def serving(limits: Limits | None = None, *, tls: bool = False) -> AsyncIt
             return web.Response(status=413)
 
     server = HttpServer(handle, limits=limits, tls=tls_for_loopback()[0] if tls else None)
-    port = await server.start("127.0.0.1", 0)
+    port = await server.start(await listen("127.0.0.1", 0))
     try:
         yield port
     finally:
@@ -87,7 +87,7 @@ async def test_unix_socket_serves_without_tls_and_is_removed_at_the_end(
     path.parent.mkdir(parents=True)
     path.touch()  # of a server that was killed
     server = HttpServer(_greet, tls=tls_for_loopback()[0])
-    await server.start("127.0.0.1", 0, path)
+    await server.start(await listen("127.0.0.1", 0), path)
     try:
         assert path.stat().st_mode & 0o777 == 0o666
         monkeypatch.chdir(path.parent)  # a path of a socket has at most 107 characters
@@ -111,7 +111,7 @@ async def test_request_of_a_tls_client_that_has_gone_is_not_local() -> None:
 
     tls, authority = tls_for_loopback()
     server = HttpServer(handle, tls=tls)
-    port = await server.start("127.0.0.1", 0)
+    port = await server.start(await listen("127.0.0.1", 0))
     try:
         trusting = ssl.create_default_context(cadata=authority.decode())
         reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=trusting)

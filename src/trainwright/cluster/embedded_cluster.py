@@ -7,8 +7,9 @@ import asyncio
 import errno
 import os
 import resource
+import socket
 import sys
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import AsyncExitStack, aclosing, suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -64,6 +65,7 @@ from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.errors import AlreadyExists
 from trainwright.kube.client.kubeconfig import ClusterConfig, merge_into_kubeconfig
 from trainwright.kube.controller.event_recorder import EventRecorder
+from trainwright.net.http_server import listen
 from trainwright.objects import Object
 from trainwright.objects.kinds.gangs import GangScheduler
 from trainwright.objects.kinds.logs import LogOptions
@@ -104,9 +106,6 @@ class _Logs:
         mirrored = MIRROR in (pod["metadata"].get("annotations") or {})
         reader = self._mirrors.get(namespaced_name(pod)) if mirrored else None
         return (reader or self._containers).read(pod, container, options)
-
-
-NewServer = Callable[[], ApiServer]
 
 
 class EmbeddedCluster:
@@ -241,26 +240,25 @@ class EmbeddedCluster:
         tls, authority = pki.server_context(self._data.pki, address=address)
         logs = _Logs(ContainerLogs(self._data.node), self._mirror_logs)
         streams = NodeStreams(self._data.node, self._data.session_secret())
-
-        def new_server() -> ApiServer:
-            return ApiServer(
-                store=store,
-                token=token,
-                tls=tls,
-                logs=logs,
-                service_network=services,
-                streams=streams,
-                unhealthy_components=lambda: self.failures,
-                load_service_account_key=lambda: pki.service_account_key(self._data.service_account_key),
-                authority=authority,
-                local_services=self._local_services,
-                admits_accounts=True,
-                load_authority=lambda: pki.authority(self._data.pki),
-                usage=NodeUsage(self._data.node) if self._with_node else None,
-                unix_socket=self._data.node / API_SOCKET if self._with_node else None,
-            )
-
-        port = await self._listen(new_server)
+        listeners = await self._listen()
+        self._server = ApiServer(
+            store=store,
+            token=token,
+            tls=tls,
+            logs=logs,
+            service_network=services,
+            streams=streams,
+            unhealthy_components=lambda: self.failures,
+            load_service_account_key=lambda: pki.service_account_key(self._data.service_account_key),
+            authority=authority,
+            local_services=self._local_services,
+            admits_accounts=True,
+            load_authority=lambda: pki.authority(self._data.pki),
+            usage=NodeUsage(self._data.node) if self._with_node else None,
+            unix_socket=self._data.node / API_SOCKET if self._with_node else None,
+        )
+        self._exit_stack.push_async_callback(self._server.stop)
+        port = await self._server.start(listeners)
         url = f"https://{HOST}:{port}"
         self._config = ClusterConfig(server=url, ca_data=authority, token=token, context=CONTEXT)
         merge_into_kubeconfig(self._data.kubeconfig, name=CONTEXT, server=url, ca_data=authority, token=token)
@@ -289,40 +287,28 @@ class EmbeddedCluster:
             )
         return lock
 
-    async def _listen(self, new_server: NewServer) -> int:
+    async def _listen(self) -> list[socket.socket]:
+        """On the requested port, else on that of the last start, one near the default or an ephemeral one."""
         remembered = self._data.remembered_port()
-        requested = self._port or (remembered.number if remembered is not None and remembered.requested else None)
-        if requested is not None:
-            port = await self._bind(new_server(), requested)
-            if port is None:
-                raise ClusterError(f"{_port_in_use(requested)}: stop that process, or choose another port with --port")
-        else:
-            port = await self._bind_any(new_server, remembered.number if remembered is not None else DEFAULT_PORT)
-        self._data.remember_port(RememberedPort(port, requested=requested is not None))
-        return port
-
-    async def _bind_any(self, new_server: NewServer, preferred: int) -> int:
-        """The preferred port, else one near the default, else an ephemeral one."""
-        for candidate in (preferred, *range(DEFAULT_PORT, DEFAULT_PORT + _PORT_RANGE), 0):
-            port = await self._bind(new_server(), candidate)
-            if port is not None:
-                if candidate != preferred:
-                    self.notes.append(f"{_port_in_use(preferred)}: the cluster listens on {port} instead")
-                return port
-        raise ClusterError(f"no TCP port is free on {HOST}")
-
-    async def _bind(self, server: ApiServer, port: int) -> int | None:
-        """Starts the server; returns its port, or None if the port is in use."""
-        try:
-            bound = await server.start(HOST, port)
-        except OSError as error:
-            await server.stop()
-            if error.errno == errno.EADDRINUSE:
-                return None
-            raise ClusterError(f"cannot listen on {HOST}:{port}: {error.strerror}; choose another --port") from error
-        self._exit_stack.push_async_callback(server.stop)
-        self._server = server
-        return bound
+        preferred = self._port or (remembered.number if remembered is not None else DEFAULT_PORT)
+        requested = bool(self._port) or (remembered is not None and remembered.requested)
+        others = () if requested else (*range(DEFAULT_PORT, DEFAULT_PORT + _PORT_RANGE), 0)
+        for candidate in (preferred, *others):
+            try:
+                listeners = await listen(HOST, candidate)
+            except OSError as error:
+                if error.errno == errno.EADDRINUSE:
+                    continue
+                text = f"cannot listen on {HOST}:{candidate}: {error.strerror}; choose another --port"
+                raise ClusterError(text) from error
+            for listener in listeners:
+                self._exit_stack.callback(listener.close)
+            port = listeners[0].getsockname()[1]
+            if candidate != preferred:
+                self.notes.append(f"{_port_in_use(preferred)}: the cluster listens on {port} instead")
+            self._data.remember_port(RememberedPort(port, requested=requested))
+            return listeners
+        raise ClusterError(f"{_port_in_use(preferred)}: stop that process, or choose another port with --port")
 
     def _start_controllers(self, client: Client, authority: bytes) -> None:
         scheduler_events = EventRecorder(client, "default-scheduler", delay=0.25)  # pods start meanwhile

@@ -69,10 +69,10 @@ class HttpServer:
         self._handshakes: dict[asyncio.Task[None], float] = {}
         """With the time of their start, the oldest first."""
 
-    async def start(self, host: str | None, port: int, unix_socket: Path | None = None) -> int:
-        """Listens on a host, None for all addresses of the machine, and returns the port; 0 chooses a free one."""
+    async def start(self, listeners: list[socket.socket], unix_socket: Path | None = None) -> int:
+        """Serves connections to the sockets of `listen`, which it closes at the end; returns their port."""
         self._server = _ConnectionTracker(self._handler, self._limits, cancel_handlers=self._cancel_handlers)
-        self._listeners = await _listen(host, port)
+        self._listeners = [*listeners]
         if unix_socket is not None:
             self._listeners.append(_listen_on_file(unix_socket))
             self._unix_socket = unix_socket
@@ -285,8 +285,8 @@ def is_local(request: web.BaseRequest) -> bool:
     return connection is not None and connection.family == socket.AF_UNIX
 
 
-async def _listen(host: str | None, port: int) -> list[socket.socket]:
-    """Sockets for all addresses of the host, on the same port."""
+async def listen(host: str | None, port: int) -> list[socket.socket]:
+    """Sockets for all addresses of the host, None for those of the machine, on the same port; 0 chooses a free one."""
     loop = asyncio.get_running_loop()
     found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     listeners: list[socket.socket] = []

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from aiohttp import web
 
-from trainwright.net.http_server import BodyTooLargeError, HttpServer, read_body
+from trainwright.net.http_server import BodyTooLargeError, HttpServer, listen, read_body
 from trainwright.operator.options import OperatorError
 
 _MAX_BODY_BYTES = 8 * 2**20
@@ -72,7 +72,7 @@ async def serving(
     server = HttpServer(handle, tls=tls)
     try:
         try:
-            port = await server.start(address.host or None, address.port)
+            port = await server.start(await listen(address.host or None, address.port))
         except OSError as error:
             raise OperatorError(
                 f"{flag}: cannot listen on {address}: {_reason(error)}; set another address, or 0 for none"

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import socket
 import ssl
 import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
@@ -38,7 +39,7 @@ from trainwright.kube.client.requests import Request
 from trainwright.kube.client.requests import Response as KubeResponse
 from trainwright.net import websocket
 from trainwright.net.certificate_authority import Authority, new_key_pem
-from trainwright.net.http_server import BodyTooLargeError, HttpServer, is_local, read_body
+from trainwright.net.http_server import BodyTooLargeError, HttpServer, is_local, listen, read_body
 from trainwright.objects.kinds.resource_usage import UsageReader
 
 logger = logging.getLogger(__name__)
@@ -123,10 +124,11 @@ class ApiServer:
         self._upgraded: set[asyncio.Task[None]] = set()
         self._event_expiry: asyncio.Task[None] | None = None
 
-    async def start(self, host: str = "127.0.0.1", port: int = 0) -> int:
-        """Creates the system namespaces and default roles, listens, and returns the port."""
+    async def start(self, listeners: list[socket.socket] | None = None) -> int:
+        """Creates the system namespaces and default roles, then serves connections to `listeners`, by default to a free
+        port of loopback; returns the port."""
         await self._routes.prepare()
-        bound = await self._http.start(host, port, self._unix_socket)
+        bound = await self._http.start(listeners or await listen("127.0.0.1", 0), self._unix_socket)
         self._event_expiry = asyncio.create_task(self._routes.expire_events_for_ever())
         if self._admits_accounts:  # the first pod needs a token, and loading the key takes a tenth of a second
             asyncio.get_running_loop().run_in_executor(None, self._access.signer.key)
