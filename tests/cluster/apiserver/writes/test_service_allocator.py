@@ -69,7 +69,7 @@ def test_no_two_services_ever_share_an_address_or_a_node_port(operations: list[t
         allocator = ServiceAllocator(store, NETWORK, randrange=lambda _size: 0)
         for operation, name, kind, address, port in operations:
             change = _delete if operation == "delete" else _put(name, kind, address, port)
-            write = allocator.allocating(change, ("default", name), dry_run=False)
+            write = allocator.allocating("services", change, ("default", name), dry_run=False)
             try:
                 await store.guaranteed_update("services", "default", name, write)
             except StatusError:
@@ -108,8 +108,8 @@ def _delete(current: Stored | None) -> Removed:
 async def test_two_services_that_are_created_at_once_get_different_addresses() -> None:
     store = ObjectStore(None)
     allocator = ServiceAllocator(store, NETWORK, randrange=lambda _size: 0)
-    first = allocator.allocating(_put("a", "ClusterIP", "", 0), ("default", "a"), dry_run=False)(None)
-    second = allocator.allocating(_put("b", "ClusterIP", "", 0), ("default", "b"), dry_run=False)(None)
+    first = allocator.allocating("services", _put("a", "ClusterIP", "", 0), ("default", "a"), dry_run=False)(None)
+    second = allocator.allocating("services", _put("b", "ClusterIP", "", 0), ("default", "b"), dry_run=False)(None)
     assert isinstance(first, dict)
     assert isinstance(second, dict)
     assert first["spec"]["clusterIP"] != second["spec"]["clusterIP"]

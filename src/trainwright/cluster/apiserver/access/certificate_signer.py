@@ -4,32 +4,15 @@ import base64
 from collections.abc import Callable
 from datetime import datetime, timedelta
 
-from trainwright.cluster.apiserver import errors
-from trainwright.cluster.apiserver.access.users import MASTERS, UserInfo
+from trainwright.cluster.apiserver.access.users import MASTERS
 from trainwright.cluster.apiserver.resources.strategies.certificate_strategy import pem_of
 from trainwright.net.certificate_authority import Authority, InvalidRequestError, organizations_of
 from trainwright.objects import Object
-from trainwright.objects.resources import CERTIFICATE_SIGNING_REQUESTS
 from trainwright.objects.times import format_time
 
 SIGNER = "kubernetes.io/kube-apiserver-client"
 _LIFETIME = timedelta(days=365)
 _USAGES = {"client auth", "digital signature", "key encipherment"}
-
-
-def set_requestor(request: Object, user: UserInfo) -> None:
-    """The server says who asks: what the client sends about that is ignored."""
-    spec = request.setdefault("spec", {})
-    for field in ("username", "uid", "groups", "extra"):
-        spec.pop(field, None)
-    spec |= user.as_object()
-
-
-def check_subject(request: Object) -> None:
-    """An approval makes no user an administrator, as upstream's admission plugin CertificateSubjectRestriction."""
-    if request["spec"].get("signerName") == SIGNER and MASTERS in organizations_of(pem_of(request)):
-        why = f"use of {SIGNER} signer with {MASTERS} group is not allowed"
-        raise errors.forbidden(CERTIFICATE_SIGNING_REQUESTS, request["metadata"]["name"], why)
 
 
 class CertificateSigner:

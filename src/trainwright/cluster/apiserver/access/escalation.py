@@ -16,7 +16,7 @@ def check_escalation(
     authorizer: Authorizer, user: UserInfo, resource: Resource, request: Attributes, new: Object, old: Object | None
 ) -> None:
     """Refuses a role or binding that would give more than its writer has."""
-    if user.is_master or (old is not None and _only_changes_gc_fields(new, old)):
+    if resource.group != ROLES.group or user.is_master or (old is not None and _only_changes_gc_fields(new, old)):
         return
     if resource in {ROLES, CLUSTER_ROLES}:
         _check_role(authorizer, user, resource, request, new, old)

@@ -1,11 +1,12 @@
-"""Writes of objects: admission by webhooks, quotas and allocated addresses around an update of the store."""
+"""Writes and deletes objects: admission by webhooks, quotas and allocated addresses around an update of the store."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
 from ipaddress import IPv4Network
 
 from trainwright.cluster.apiserver import errors
+from trainwright.cluster.apiserver.admission.plugin_chain import PluginChain
 from trainwright.cluster.apiserver.admission.plugins.resource_quota import QuotaLocks
 from trainwright.cluster.apiserver.admission.webhooks.registered_webhooks import (
     CREATE,
@@ -15,17 +16,17 @@ from trainwright.cluster.apiserver.admission.webhooks.registered_webhooks import
     Operation,
 )
 from trainwright.cluster.apiserver.admission.webhooks.webhook_admission import WebhookAdmission
-from trainwright.cluster.apiserver.http.request_objects import name_mismatch
+from trainwright.cluster.apiserver.http.dependents import Dependents
+from trainwright.cluster.apiserver.http.request_bodies import name_mismatch
 from trainwright.cluster.apiserver.http.requests import ApiRequest, ResourceInfo
 from trainwright.cluster.apiserver.http.responses import encode, in_version
-from trainwright.cluster.apiserver.resources.crds import CLEANUP_FINALIZER
 from trainwright.cluster.apiserver.resources.registry import Registry
 from trainwright.cluster.apiserver.resources.resource_type import ResourceType
 from trainwright.cluster.apiserver.storage.store import ObjectStore, ObjectTooLargeError, Removed, Stored, TryUpdate
-from trainwright.cluster.apiserver.writes.create_update import DecodedObject, decode_object, is_removable
+from trainwright.cluster.apiserver.writes.create_update import DecodedObject, decode_object, removed_if_finalized
+from trainwright.cluster.apiserver.writes.deletion import DeleteOptions, deleted_object
 from trainwright.cluster.apiserver.writes.service_allocator import ServiceAllocator
 from trainwright.objects import Object, copied
-from trainwright.objects.resources import CUSTOM_RESOURCE_DEFINITIONS, NAMESPACES, SERVICES
 
 _WRITE_TRIES = 5
 
@@ -42,11 +43,17 @@ class _ChangedMeanwhile(Exception):  # noqa: N818 - not an error
 
 class ObjectWriter:
     def __init__(
-        self, store: ObjectStore, registry: Registry, webhooks: WebhookAdmission, service_network: IPv4Network
+        self,
+        store: ObjectStore,
+        registry: Registry,
+        plugins: PluginChain,
+        webhooks: WebhookAdmission,
+        service_network: IPv4Network,
     ) -> None:
         self._store = store
-        self._registry = registry
+        self._plugins = plugins
         self._webhooks = webhooks
+        self._dependents = Dependents(store, registry)
         self._services = ServiceAllocator(store, service_network)
         self._quotas = QuotaLocks(store)
 
@@ -60,8 +67,7 @@ class ObjectWriter:
         """Stores the result of `try_update`, except in a dry run."""
         kind = info.kind
         dry_run = request.dry_run if dry_run is None else dry_run
-        if kind.resource == SERVICES:
-            try_update = self._services.allocating(try_update, (info.scope, info.name), dry_run=dry_run)
+        try_update = self._services.allocating(kind.key, try_update, (info.scope, info.name), dry_run=dry_run)
         if dry_run:
             current = self._store.get(kind.key, info.scope, info.name)
             result = try_update(current)
@@ -74,8 +80,8 @@ class ObjectWriter:
                 raise errors.StatusError(500, "", str(error)) from error
         if change is None:
             return existing(info, self._store.get(kind.key, info.scope, info.name))
-        if change.removed and kind.custom:
-            await self._finalize_crd(kind, request)
+        if change.removed and (crd := self._dependents.released_by(kind)):
+            await self._finalize(crd, request)
         return change.new
 
     async def write_admitted(self, request: ApiRequest, propose: Propose, complete: Complete) -> Stored:
@@ -129,8 +135,47 @@ class ObjectWriter:
         operation = _operation(request, CREATE if old is None else UPDATE)
         await self._webhooks.validate(AdmissionRequest(operation, new, old, request.warnings))
 
-    async def admit_delete(self, request: ApiRequest, *, dry_run: bool) -> None:
-        """Asks both kinds of webhooks whether the object may be deleted."""
+    async def delete(self, info: ResourceInfo, options: DeleteOptions, request: ApiRequest) -> tuple[Stored, bool]:
+        """The object after the delete, and whether it was removed."""
+        removed = False
+        dry_run = options.dry_run or request.dry_run
+        await self._ask_webhooks_to_delete(replace(request, info=info, verb="delete"), dry_run=dry_run)
+
+        def try_update(current: Stored | None) -> Object | Removed:
+            nonlocal removed
+            obj = self._dependents.keep_for_cleanup(info, existing(info, current).obj)
+            self._plugins.admit_delete(info.kind, info.name)
+            deleted = deleted_object(info.kind, obj, options, request.now)
+            removed = isinstance(deleted, Removed)
+            return deleted
+
+        stored = await self.write(request, info, try_update, dry_run=dry_run)
+        if not dry_run and (dependents := self._dependents.deleted_with(info, removed=removed)):
+            await self.delete_all(*dependents, DeleteOptions(), request)
+        return stored, removed
+
+    async def delete_all(
+        self, kind: ResourceType, objects: Iterable[Stored], options: DeleteOptions, request: ApiRequest
+    ) -> None:
+        """An object that is gone meanwhile is no error."""
+        for stored in objects:
+            try:
+                await self.delete(ResourceInfo(kind, stored.key[0] or None, stored.key[1]), options, request)
+            except errors.StatusError as error:
+                if error.code != 404:
+                    raise
+
+    async def _finalize(self, crd: ResourceInfo, request: ApiRequest) -> None:
+        """Removes a deleted CRD after its last custom resource."""
+
+        def try_update(current: Stored | None) -> Object | Removed:
+            kept = self._dependents.keep_for_cleanup(crd, existing(crd, current).obj)
+            return removed_if_finalized(crd.kind, kept)
+
+        await self.write(request, crd, try_update, dry_run=False)
+
+    async def _ask_webhooks_to_delete(self, request: ApiRequest, *, dry_run: bool) -> None:
+        """Asks both kinds of webhooks."""
         info = request.info
         operation = _operation(request, DELETE, dry_run=dry_run)
         if not self._webhooks.concerns(operation):
@@ -140,37 +185,11 @@ class ObjectWriter:
         await self._webhooks.mutate(asked, lambda obj: obj)
         await self._webhooks.validate(asked)
 
-    async def _finalize_crd(self, kind: ResourceType, request: ApiRequest) -> None:
-        """Removes a deleted CRD after its last custom resource."""
-        if self._store.count(kind.key):
-            return
-        info = ResourceInfo(self._registry.of(CUSTOM_RESOURCE_DEFINITIONS), None, kind.key)
-        stored = self._store.get(info.kind.key, "", kind.key)
-        if stored is None or "deletionTimestamp" not in stored.obj["metadata"]:
-            return
-
-        def try_update(current: Stored | None) -> Object | Removed:
-            return removed_if_finalized(with_cleanup_finalizer(existing(info, current).obj, needed=False))
-
-        await self.write(request, info, try_update, dry_run=False)
-
 
 def existing(info: ResourceInfo, stored: Stored | None) -> Stored:
     if stored is None:
         raise errors.not_found(info.kind.resource, info.name)
     return stored
-
-
-def removed_if_finalized(obj: Object) -> Object | Removed:
-    return Removed(obj) if is_removable(obj) else obj
-
-
-def with_cleanup_finalizer(crd: Object, *, needed: bool) -> Object:
-    """The CRD with the finalizer that keeps it until its custom resources are removed, or without it."""
-    finalizers = [one for one in crd["metadata"].get("finalizers") or [] if one != CLEANUP_FINALIZER]
-    if needed:
-        finalizers.append(CLEANUP_FINALIZER)
-    return crd | {"metadata": crd["metadata"] | {"finalizers": finalizers}}
 
 
 def _unless_changed(expected: Stored | None, result: Object | Removed) -> TryUpdate:
@@ -199,12 +218,11 @@ def _operation(request: ApiRequest, verb: str, *, dry_run: bool | None = None) -
     kind = "PatchOptions" if request.verb == "patch" else kinds.get(verb, "UpdateOptions")
     shown: Object = {"kind": kind, "apiVersion": "meta.k8s.io/v1"}
     shown |= {key: value for key, value in options.items() if value}
-    is_namespace = info.kind.resource == NAMESPACES
     return Operation(
         verb=verb,
         kind=info.kind,
         subresource=info.subresource,
-        namespace=info.name if is_namespace else info.scope,
+        scope=info.scope,
         name=info.name,
         user=request.user,
         dry_run=dry,

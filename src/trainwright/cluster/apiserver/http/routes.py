@@ -5,7 +5,7 @@ import contextlib
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from ipaddress import IPv4Network
 from typing import Any
 
@@ -19,6 +19,7 @@ from trainwright.cluster.apiserver.access.request_info import RequestInfo, read_
 from trainwright.cluster.apiserver.access.reviews import REVIEWS
 from trainwright.cluster.apiserver.access.service_account_tokens import ISSUER
 from trainwright.cluster.apiserver.access.users import UserInfo
+from trainwright.cluster.apiserver.admission.plugin_chain import PluginChain
 from trainwright.cluster.apiserver.admission.webhooks.webhook_admission import WebhookAdmission
 from trainwright.cluster.apiserver.admission.webhooks.webhook_client import LocalService, WebhookClient
 from trainwright.cluster.apiserver.http import discovery
@@ -26,9 +27,10 @@ from trainwright.cluster.apiserver.http.handlers import ResourceHandlers
 from trainwright.cluster.apiserver.http.monitoring import request_metrics
 from trainwright.cluster.apiserver.http.monitoring.health import health_response
 from trainwright.cluster.apiserver.http.monitoring.request_metrics import RequestMetrics
-from trainwright.cluster.apiserver.http.monitoring.resource_metrics import ResourceMetrics
+from trainwright.cluster.apiserver.http.monitoring.resource_metrics import METRICS, ResourceMetrics
+from trainwright.cluster.apiserver.http.object_writer import ObjectWriter, existing
 from trainwright.cluster.apiserver.http.openapi import OpenApi
-from trainwright.cluster.apiserver.http.request_objects import decode_options, read_options
+from trainwright.cluster.apiserver.http.request_bodies import decode_options
 from trainwright.cluster.apiserver.http.requests import (
     ApiRequest,
     ResourceInfo,
@@ -41,30 +43,18 @@ from trainwright.cluster.apiserver.http.responses import Response, StreamingResp
 from trainwright.cluster.apiserver.http.streams.node_interface import LogReader, NoStreams, PodStreams
 from trainwright.cluster.apiserver.http.streams.pod_logs import container_of, read_log_options
 from trainwright.cluster.apiserver.http.streams.stream_handlers import StreamHandlers
+from trainwright.cluster.apiserver.http.subresource_handlers import SubresourceHandlers
 from trainwright.cluster.apiserver.http.watch import Watch, WatchOptions
 from trainwright.cluster.apiserver.resources.registry import Registry
-from trainwright.cluster.apiserver.resources.resource_type import ResourceType
-from trainwright.cluster.apiserver.storage.store import Change, ObjectStore, Stored
+from trainwright.cluster.apiserver.storage.store import ObjectStore
 from trainwright.cluster.apiserver.writes.patch import APPLY, patch_media_type
 from trainwright.objects import Object, field_errors
 from trainwright.objects.kinds.logs import LogUnavailable
 from trainwright.objects.kinds.resource_usage import UsageReader
-from trainwright.objects.resources import (
-    CLUSTER_ROLE_BINDINGS,
-    CLUSTER_ROLES,
-    CUSTOM_RESOURCE_DEFINITIONS,
-    EVENTS,
-    NAMESPACES,
-    NODE_METRICS,
-    POD_METRICS,
-    PODS,
-    Resource,
-)
-from trainwright.objects.times import parse_time
+from trainwright.objects.resources import Resource
 
 logger = logging.getLogger(__name__)
 
-EVENT_LIFETIME = timedelta(hours=1)
 _EXPIRY_SECONDS = 60.0
 _TEXT = "text/plain; charset=utf-8"
 _SYSTEM_NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
@@ -83,7 +73,6 @@ _VERSION = {
 
 
 _PATHS = ["/api", "/apis", "/healthz", "/livez", "/metrics", "/openapi/v2", "/openapi/v3", "/readyz", "/version"]
-_SYSTEM_KINDS = (NAMESPACES, CLUSTER_ROLES, CLUSTER_ROLE_BINDINGS)
 _OPENID_CONFIGURATION = {
     "issuer": ISSUER,
     "jwks_uri": f"{ISSUER}/openid/v1/jwks",
@@ -118,24 +107,18 @@ class Routes:
         self._unhealthy_components = unhealthy_components
         computed: dict[Resource, Sequence[str]] = dict.fromkeys(REVIEWS, ("create",))
         if usage is not None:
-            computed |= dict.fromkeys((NODE_METRICS, POD_METRICS), ("get", "list"))
+            computed |= dict.fromkeys(METRICS, ("get", "list"))
         self._registry = Registry(computed)
+        self._registry.follow(store)
         self._resource_metrics = ResourceMetrics(store, self._registry, usage) if usage is not None else None
-        self._webhooks = WebhookAdmission(store, WebhookClient(store, local_services), self._versions_of)
-        self._handlers = ResourceHandlers(
-            store,
-            self._registry,
-            access,
-            self._webhooks,
-            service_network=service_network,
-            admits_accounts=admits_accounts,
-        )
+        self._webhooks = WebhookAdmission(store, WebhookClient(store, local_services), self._registry.versions_of)
+        plugins = PluginChain(store, access, admits_accounts=admits_accounts)
+        self._writer = ObjectWriter(store, self._registry, plugins, self._webhooks, service_network)
+        self._handlers = ResourceHandlers(store, self._registry, access.authorizer, plugins, self._writer)
+        self._subresources = SubresourceHandlers(store, access, self._writer)
         self._openapi = OpenApi(self._registry)
         self._watches: set[Watch] = set()
         self.metrics = RequestMetrics()
-        for stored in store.list(CUSTOM_RESOURCE_DEFINITIONS.qualified_plural):
-            self._registry.install(stored.obj)
-        store.subscribe(CUSTOM_RESOURCE_DEFINITIONS.qualified_plural, self._crd_changed)
 
     def find(self, info: RequestInfo) -> ResourceInfo | None:
         """The stored resource that a request is for; None if there is none, see `handle_unstored`."""
@@ -144,24 +127,25 @@ class Routes:
     async def prepare(self) -> None:
         """What has to be in the store before the first request."""
         await self._create_system_objects()
-        await self._handlers.complete_services()
+        await self._writer.complete_services()
 
     async def _create_system_objects(self) -> None:
         """The system namespaces, and the default RBAC objects, to which rules that they lack are added."""
         namespaces = [
             {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}} for name in _SYSTEM_NAMESPACES
         ]
-        await asyncio.gather(*(self._create_system_object(one) for one in (*namespaces, *default_policy())))
+        await asyncio.gather(*(self._create_system_object(obj) for obj in (*namespaces, *default_policy())))
 
     async def _create_system_object(self, obj: Object) -> None:
-        [resource] = [one for one in _SYSTEM_KINDS if one.kind == obj["kind"]]
-        name = obj["metadata"]["name"]
-        info = ResourceInfo(self._registry.of(resource), None, name)
-        existing = self._store.get(info.kind.key, "", name)
+        name, named = obj["metadata"]["name"], (obj["apiVersion"], obj["kind"])
+        resources = ((kind, kind.resource) for kind in self._registry.types())
+        kind = next(kind for kind, resource in resources if (resource.api_version, resource.kind) == named)
+        info = ResourceInfo(kind, None, name)
+        stored = self._store.get(kind.key, "", name)
         request = ApiRequest(info, "create", self._clock(), user_agent="trainwright", body=encode(obj))
-        if existing is None:
+        if stored is None:
             await self._handlers.create(request)
-        elif resource != NAMESPACES and (changed := with_missing_policy(existing.obj, obj)):
+        elif changed := with_missing_policy(stored.obj, obj):
             await self._handlers.update(replace(request, verb="update", body=encode(changed)))
 
     async def close(self) -> None:
@@ -172,23 +156,24 @@ class Routes:
         for watch in tuple(self._watches):
             watch.stop()
 
-    async def expire_events_for_ever(self) -> None:
+    async def expire_objects_for_ever(self) -> None:
         while True:
             await asyncio.sleep(_EXPIRY_SECONDS)
             try:
-                await self.expire_events()
+                await self.expire_objects()
             except Exception:
-                logger.exception("failed to expire events")
+                logger.exception("failed to delete expired objects")
 
-    async def expire_events(self) -> None:
-        """Deletes events after an hour, which is the real server's default."""
-        kind = self._registry.of(EVENTS)
+    async def expire_objects(self) -> None:
+        """Deletes what the kinds' strategies say has expired."""
         now = self._clock()
-        for stored in self._store.list(kind.key):
-            if _event_time(stored) < now - EVENT_LIFETIME:  # adding to an event of the year 9999 would overflow
-                info = ResourceInfo(kind, stored.key[0], stored.key[1])
-                with contextlib.suppress(errors.StatusError):
-                    await self._handlers.delete(ApiRequest(info, "delete", now))
+        for kind in self._registry.types():
+            is_expired = kind.strategy.is_expired
+            for stored in self._store.list(kind.key) if is_expired else ():
+                if is_expired and is_expired(stored.obj, now):
+                    info = ResourceInfo(kind, stored.key[0], stored.key[1])
+                    with contextlib.suppress(errors.StatusError):
+                        await self._handlers.delete(ApiRequest(info, "delete", now))
 
     def handle_get(self, request: ApiRequest) -> Response | StreamingResponse:
         """Get, list and watch."""
@@ -218,13 +203,13 @@ class Routes:
             case "create", "":
                 return await self._handlers.create(request)
             case "create", "binding":
-                return await self._handlers.bind(request)
+                return await self._subresources.bind(request)
             case "create", "eviction":
-                return await self._handlers.evict(request)
+                return await self._subresources.evict(request)
             case "create", "token":
-                return self._request_token(request)
+                return self._subresources.request_token(request)
             case "update" | "patch", "approval":
-                return await self._handlers.approve(request)
+                return await self._subresources.approve(request)
             case "update", _:
                 return await self._handlers.update(request)
             case "patch", _:
@@ -253,11 +238,9 @@ class Routes:
         self, info: RequestInfo, query: MultiMapping[str], body: bytes, content_type: str, user: UserInfo
     ) -> Response:
         """Resources of which no objects are stored."""
-        if (info.group, info.resource, info.subresource) == ("", "pods", "ephemeralcontainers"):  # `kubectl debug`
-            text = "ephemeral containers are not supported by the embedded cluster: start a program in a container"
-            raise errors.bad_request(
-                f"{text} of the pod with `kubectl exec -it -n {info.namespace} {info.name_in_path} -- sh`"
-            )
+        kind = self._registry.find(info.group, info.version, info.resource)
+        if kind is not None and (refusal := kind.refused_subresources.get(info.subresource)):
+            raise errors.bad_request(refusal.format(namespace=info.namespace, name=info.name_in_path))
         resource = self._registry.find_computed(info.group, info.version, info.resource)
         if resource is None:
             return self._not_served(info.group, info.version)
@@ -361,23 +344,8 @@ class Routes:
             raise errors.bad_request(str(error)) from error
 
     def _find_pod(self, request: ApiRequest) -> Object:
-        pod = self._store.get(PODS.qualified_plural, request.info.scope, request.info.name)
-        if pod is None:
-            raise errors.not_found(PODS, request.info.name)
-        return pod.obj
-
-    def _request_token(self, request: ApiRequest) -> Response:
-        info, body = request.info, read_options(request)
-        return Response(201, encode(self._access.tokens.request(info.scope, info.name, body, request.now)))
-
-    def _versions_of(self, kind: ResourceType) -> Iterable[ResourceType]:
-        return [one for one in self._registry.types() if one.key == kind.key]
-
-    def _crd_changed(self, change: Change) -> None:
-        if change.removed:
-            self._registry.uninstall(change.new.key[1])
-        else:
-            self._registry.install(change.new.obj)
+        info = request.info
+        return existing(info, self._store.get(info.kind.key, info.scope, info.name)).obj
 
 
 def _selected(request: ApiRequest) -> SelectionPredicate:
@@ -388,12 +356,6 @@ def _selected(request: ApiRequest) -> SelectionPredicate:
     if (fields := request.query.get("fieldSelector")) and selected_name(fields) != name:
         raise errors.bad_request("fieldSelector metadata.name doesn't match requested name")
     return replace(selection, fields=(*selection.fields, lambda obj: bool(obj["metadata"]["name"] == name)))
-
-
-def _event_time(stored: Stored) -> datetime:
-    event = stored.obj
-    text = event.get("lastTimestamp") or event.get("eventTime") or event["metadata"]["creationTimestamp"]
-    return parse_time(text)
 
 
 def _not_found() -> Response:

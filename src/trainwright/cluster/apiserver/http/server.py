@@ -21,8 +21,8 @@ from trainwright.cluster.apiserver.access.request_info import RequestInfo, parse
 from trainwright.cluster.apiserver.access.users import ANONYMOUS, UserInfo
 from trainwright.cluster.apiserver.admission.webhooks.webhook_client import LocalService
 from trainwright.cluster.apiserver.errors import StatusError
-from trainwright.cluster.apiserver.http.bodies import LIMIT, convert_long_yaml
 from trainwright.cluster.apiserver.http.monitoring.request_metrics import request_labels
+from trainwright.cluster.apiserver.http.request_bodies import LIMIT, convert_long_yaml
 from trainwright.cluster.apiserver.http.requests import ApiRequest, ResourceInfo, Upgrade, check_verb
 from trainwright.cluster.apiserver.http.responses import (
     Response,
@@ -129,7 +129,7 @@ class ApiServer:
         port of loopback; returns the port."""
         await self._routes.prepare()
         bound = await self._http.start(listeners or await listen("127.0.0.1", 0), self._unix_socket)
-        self._event_expiry = asyncio.create_task(self._routes.expire_events_for_ever())
+        self._event_expiry = asyncio.create_task(self._routes.expire_objects_for_ever())
         if self._admits_accounts:  # the first pod needs a token, and loading the key takes a tenth of a second
             asyncio.get_running_loop().run_in_executor(None, self._access.signer.key)
         return bound
@@ -156,7 +156,7 @@ class ApiServer:
 
     async def expire_events(self) -> None:
         """Runs every minute by itself; public for tests."""
-        await self._routes.expire_events()
+        await self._routes.expire_objects()
 
     async def respond(self, request: Request, headers: Mapping[str, str]) -> InProcessResponse:
         """To a client in this process."""

@@ -49,6 +49,11 @@ _POD_FIELDS = {
 _LEGACY_DEPLOYMENT = (
     "extensions/v1beta1 Deployment is deprecated in v1.8+, unavailable in v1.16+; use apps/v1 Deployment"
 )
+_NO_EPHEMERAL_CONTAINERS = (
+    "ephemeral containers are not supported by the embedded cluster: start a program in a container of the pod with "
+    "`kubectl exec -it -n {namespace} {name} -- sh`"
+)
+"""For `kubectl debug`."""
 _REPLICAS = ScalePaths(("spec", "replicas"), ("status", "replicas"), ("spec", "selector"))
 
 
@@ -58,6 +63,7 @@ def _row(
     columns: tuple[Column, ...] = printer_columns.DEFAULT,
     strategy: Strategy = Strategy(),  # noqa: B008  # frozen
     subresources: tuple[str, ...] = (),
+    refused_subresources: Mapping[str, str] | None = None,
     categories: tuple[str, ...] = (),
     selectable_fields: Mapping[str, str] | None = None,
     validate_name: Callable[[str], str | None] = dns_subdomain_problem,
@@ -80,6 +86,7 @@ def _row(
         short_names=short_names,
         categories=categories,
         subresources=frozenset(subresources),
+        refused_subresources=refused_subresources or {},
         strategy=strategy,
         validate_name=validate_name,
         selectable_fields=selectable_fields or {},
@@ -152,6 +159,7 @@ def builtin_types() -> list[ResourceType]:
             columns=POD,
             strategy=POD_STRATEGY,
             subresources=("status", "log", "binding", "eviction", "exec", "attach", "portforward"),
+            refused_subresources={"ephemeralcontainers": _NO_EPHEMERAL_CONTAINERS},
             categories=("all",),
             selectable_fields=_POD_FIELDS,
             counts_generation=True,

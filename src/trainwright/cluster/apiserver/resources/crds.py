@@ -15,7 +15,7 @@ from trainwright.objects.field_errors import FieldError, forbidden, invalid, not
 from trainwright.objects.names import dns_subdomain_problem
 from trainwright.objects.resources import Resource
 
-CLEANUP_FINALIZER = "customresourcecleanup.apiextensions.k8s.io"
+_CLEANUP_FINALIZER = "customresourcecleanup.apiextensions.k8s.io"
 """Keeps a deleted CRD until its last custom resource is removed."""
 
 _COLUMN_TYPES = ("boolean", "date", "integer", "number", "string")
@@ -49,7 +49,7 @@ def types_of(crd: Object) -> list[ResourceType]:
     ]
 
 
-def unenforced_rule_warnings(crd: Object) -> list[str]:
+def _unenforced_rule_warnings(crd: Object) -> list[str]:
     """One warning per CEL rule that this server does not evaluate."""
     return [
         f"spec.versions[{index}]: the validation rule {rule!r} at {path} is not enforced by this server "
@@ -57,6 +57,14 @@ def unenforced_rule_warnings(crd: Object) -> list[str]:
         for index, version in enumerate(crd["spec"].get("versions") or ())
         for path, rule in unenforced_rules(_root_schema(version))
     ]
+
+
+def with_cleanup_finalizer(crd: Object, *, needed: bool) -> Object:
+    """The CRD with the finalizer that keeps it until its custom resources are removed, or without it."""
+    finalizers = [name for name in crd["metadata"].get("finalizers") or [] if name != _CLEANUP_FINALIZER]
+    if needed:
+        finalizers.append(_CLEANUP_FINALIZER)
+    return crd | {"metadata": crd["metadata"] | {"finalizers": finalizers}}
 
 
 def _root_schema(version: Object) -> Schema:
@@ -119,15 +127,18 @@ def _prepare_for_create(crd: Object) -> None:
             },
         ],
         "acceptedNames": crd["spec"].get("names", {}),
-        "storedVersions": [one.get("name") for one in crd["spec"].get("versions") or () if one.get("storage")],
+        "storedVersions": _storage_versions(crd),
     }
+
+
+def _storage_versions(crd: Object) -> list[str]:
+    return [version.get("name", "") for version in crd["spec"].get("versions") or () if version.get("storage")]
 
 
 def _prepare_for_update(new: Object, old: Object) -> None:
     status = dict(old.get("status") or {})
     status["acceptedNames"] = new["spec"].get("names", {})
-    stored = [one.get("name") for one in new["spec"].get("versions") or () if one.get("storage")]
-    status["storedVersions"] = list(dict.fromkeys([*status.get("storedVersions", []), *stored]))
+    status["storedVersions"] = list(dict.fromkeys([*status.get("storedVersions", []), *_storage_versions(new)]))
     new["status"] = status
 
 
@@ -254,4 +265,5 @@ CRD_STRATEGY = Strategy(
     prepare_for_create=_prepare_for_create,
     prepare_for_update=_prepare_for_update,
     validate=_validate,
+    warnings=_unenforced_rule_warnings,
 )

@@ -5,8 +5,9 @@ from collections.abc import Mapping, Sequence
 from trainwright.cluster.apiserver.resources.builtin_types import builtin_types
 from trainwright.cluster.apiserver.resources.crds import types_of
 from trainwright.cluster.apiserver.resources.resource_type import ResourceType
+from trainwright.cluster.apiserver.storage.store import Change, ObjectStore
 from trainwright.objects import Object
-from trainwright.objects.resources import Resource
+from trainwright.objects.resources import CUSTOM_RESOURCE_DEFINITIONS, Resource
 
 
 class Registry:
@@ -17,7 +18,7 @@ class Registry:
 
     def __init__(self, computed: Mapping[Resource, Sequence[str]] | None = None) -> None:
         self.computed = computed or {}
-        self._types = {_key(one.resource): one for one in builtin_types()}
+        self._types = {_key(kind.resource): kind for kind in builtin_types()}
         self._by_crd: dict[str, tuple[Object, list[ResourceType]]] = {}
         self.generation = 1
 
@@ -31,17 +32,34 @@ class Registry:
     def of(self, resource: Resource) -> ResourceType:
         return self._types[_key(resource)]
 
+    def versions_of(self, kind: ResourceType) -> list[ResourceType]:
+        """The served versions of a resource, whose objects are the same."""
+        return [other for other in self._types.values() if other.key == kind.key]
+
     def types(self) -> list[ResourceType]:
         return list(self._types.values())
 
     def versions(self) -> dict[str, list[str]]:
         """The served versions of each group, core first; within a group in the order of definition."""
         groups: dict[str, list[str]] = {}
-        for one in self._types.values():
-            versions = groups.setdefault(one.resource.group, [])
-            if one.resource.version not in versions:
-                versions.append(one.resource.version)
+        for kind in self._types.values():
+            versions = groups.setdefault(kind.resource.group, [])
+            if kind.resource.version not in versions:
+                versions.append(kind.resource.version)
         return groups
+
+    def follow(self, store: ObjectStore) -> None:
+        """Serves the custom resources of the CRDs in the store, now and whenever one changes."""
+        key = CUSTOM_RESOURCE_DEFINITIONS.qualified_plural
+        for stored in store.list(key):
+            self.install(stored.obj)
+        store.subscribe(key, self._crd_changed)
+
+    def _crd_changed(self, change: Change) -> None:
+        if change.removed:
+            self.uninstall(change.new.key[1])
+        else:
+            self.install(change.new.obj)
 
     def install(self, crd: Object) -> None:
         """Adds or replaces the resource types of a CRD; does nothing if its spec has not changed."""
@@ -50,15 +68,15 @@ class Registry:
         if known and known[0] == crd["spec"]:
             return
         self.uninstall(name)
-        types = [one for one in types_of(crd) if _key(one.resource) not in self._types]  # built-in kinds stay
+        types = [kind for kind in types_of(crd) if _key(kind.resource) not in self._types]  # built-in kinds stay
         self._by_crd[name] = (crd["spec"], types)
-        self._types |= {_key(one.resource): one for one in types}
+        self._types |= {_key(kind.resource): kind for kind in types}
         self.generation += 1
 
     def uninstall(self, name: str) -> None:
         _, types = self._by_crd.pop(name, ({}, []))
-        for one in types:
-            del self._types[_key(one.resource)]
+        for kind in types:
+            del self._types[_key(kind.resource)]
         self.generation += bool(types)
 
     def of_crd(self, name: str) -> list[ResourceType]:

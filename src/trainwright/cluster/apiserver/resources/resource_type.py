@@ -40,19 +40,37 @@ def _no_update_errors(_new: Object, _old: Object) -> list[FieldError]:
     return []
 
 
+def _no_warnings(_obj: Object) -> list[str]:
+    return []
+
+
+def _never(_obj: Object) -> bool:
+    return False
+
+
 @dataclass(frozen=True, slots=True)
 class Strategy:
-    """What is specific to a kind. `set_defaults` and `prepare_for_…` change the object in place."""
+    """What is specific to a kind. `set_…` and `prepare_for_…` change the object in place."""
 
     set_defaults: Callable[[Object], None] = _nothing
+    set_user: Callable[[Object, Object], None] = _nothing_changes
+    """Sets the fields of a new object that name its author, a `UserInfo` of authentication.k8s.io/v1."""
     prepare_for_create: Callable[[Object], None] = _nothing
     prepare_for_update: Callable[[Object, Object], None] = _nothing_changes
     prepare_for_status_update: Callable[[Object, Object], None] = _nothing_changes
+    prepare_for_delete: Callable[[Object], None] = _nothing
+    """Changes a copy of an object that is marked for deletion."""
+    waits_for_cleanup: Callable[[Object], bool] = _never
+    """True if a deleted object stays although it has no finalizers in its metadata."""
+    is_expired: Callable[[Object, datetime], bool] | None = None
+    """True if the server deletes the object by itself; None if it never does."""
     generate: Callable[[Object], None] | None = None
     """Sets fields of a new object that depend on its uid, before it is validated; no field manager owns them."""
     validate: Callable[[Object], list[FieldError]] = _no_errors
     validate_update: Callable[[Object, Object], list[FieldError]] = _no_update_errors
     validate_status: Callable[[Object, Object], list[FieldError]] = _no_update_errors
+    warnings: Callable[[Object], list[str]] = _no_warnings
+    """About fields that this server stores and cannot honour."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +103,9 @@ class ResourceType:
     short_names: tuple[str, ...] = ()
     categories: tuple[str, ...] = ()
     subresources: frozenset[str] = frozenset()
+    refused_subresources: Mapping[str, str] = field(default_factory=dict)
+    """Subresources of the real server that this one does not serve, with what the client is told; `{namespace}` and
+    `{name}` are those of the object."""
     strategy: Strategy = Strategy()
     validate_name: Callable[[str], str | None] = dns_subdomain_problem
     selectable_fields: Mapping[str, str] = field(default_factory=dict)

@@ -8,6 +8,7 @@ from trainwright.cluster.apiserver import errors
 from trainwright.cluster.apiserver.resources.resource_type import ResourceType
 from trainwright.cluster.apiserver.schema.decoding import DecodeError
 from trainwright.cluster.apiserver.schema.structural import Findings
+from trainwright.cluster.apiserver.storage.store import Removed
 from trainwright.cluster.apiserver.writes.managed_fields import FieldManager, record_update
 from trainwright.cluster.apiserver.writes.metadata import (
     drop_empty_fields,
@@ -79,9 +80,15 @@ def decode_object(kind: ResourceType, body: Any) -> DecodedObject:
 
 
 def new_object(
-    kind: ResourceType, decoded: DecodedObject, *, namespace: str, uid: str, manager: FieldManager
+    kind: ResourceType,
+    decoded: DecodedObject,
+    *,
+    namespace: str,
+    uid: str,
+    manager: FieldManager,
+    user: Object | None = None,
 ) -> Object:
-    """The object to store for a create."""
+    """The object to store for a create. `user` is the client, as a `UserInfo` of authentication.k8s.io/v1."""
     obj = decoded.obj
     obj["apiVersion"] = kind.storage_api_version
     metadata = obj["metadata"]
@@ -104,6 +111,7 @@ def new_object(
     _raise_if_invalid(kind, obj, _schema_errors(kind, obj, decoded) + kind.strategy.validate(obj))
     if kind.strategy.generate is None:
         record_update(kind, None, obj, manager)
+    kind.strategy.set_user(obj, user or {})
     kind.strategy.prepare_for_create(obj)
     return obj
 
@@ -142,12 +150,13 @@ def updated_object(
     return old if _without_version(new) == _without_version(old) else new
 
 
-def is_removable(obj: Object) -> bool:
-    """True if an object is marked for deletion and has neither finalizers nor a grace period."""
+def removed_if_finalized(kind: ResourceType, obj: Object) -> Object | Removed:
+    """Its removal, if the object is marked for deletion and nothing keeps it: no finalizer, no grace period."""
     metadata = obj["metadata"]
-    blocked = metadata.get("finalizers") or metadata.get("deletionGracePeriodSeconds")
-    namespace_blocked = obj["kind"] == "Namespace" and (obj.get("spec") or {}).get("finalizers")
-    return "deletionTimestamp" in metadata and not blocked and not namespace_blocked
+    kept = metadata.get("finalizers") or metadata.get("deletionGracePeriodSeconds")
+    if "deletionTimestamp" not in metadata or kept or kind.strategy.waits_for_cleanup(obj):
+        return obj
+    return Removed(obj)
 
 
 def _without_version(obj: Object) -> Object:

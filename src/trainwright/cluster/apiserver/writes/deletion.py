@@ -6,9 +6,8 @@ from datetime import datetime, timedelta
 from trainwright.cluster.apiserver import errors
 from trainwright.cluster.apiserver.resources.resource_type import ResourceType
 from trainwright.cluster.apiserver.storage.store import Removed
-from trainwright.cluster.apiserver.writes.create_update import is_removable
+from trainwright.cluster.apiserver.writes.create_update import removed_if_finalized
 from trainwright.objects import Object
-from trainwright.objects.resources import NAMESPACES
 from trainwright.objects.times import format_time, parse_time
 
 _PROPAGATION_FINALIZERS = {"Foreground": "foregroundDeletion", "Orphan": "orphan"}
@@ -29,7 +28,7 @@ def deleted_object(kind: ResourceType, obj: Object, options: DeleteOptions, now:
     """The object marked for deletion (`obj` itself if it already is), or its removal."""
     _check_preconditions(kind, obj, options)
     marked = _marked_for_deletion(kind, obj, options, now)
-    return Removed(marked) if is_removable(marked) else marked
+    return removed_if_finalized(kind, marked)
 
 
 def _check_preconditions(kind: ResourceType, obj: Object, options: DeleteOptions) -> None:
@@ -58,8 +57,7 @@ def _marked_for_deletion(kind: ResourceType, obj: Object, options: DeleteOptions
     known = metadata.get("deletionTimestamp")
     if known is None:
         metadata["deletionTimestamp"] = format_time(now + timedelta(seconds=grace))
-        if kind.resource != NAMESPACES:
-            metadata["deletionGracePeriodSeconds"] = grace
+        metadata["deletionGracePeriodSeconds"] = grace
         if kind.counts_generation:
             metadata["generation"] = metadata.get("generation", 0) + 1
     elif (before := metadata.get("deletionGracePeriodSeconds") or 0) > grace and _shortens(kind, obj, options):
@@ -70,8 +68,7 @@ def _marked_for_deletion(kind: ResourceType, obj: Object, options: DeleteOptions
     if metadata == obj["metadata"]:
         return obj
     marked = obj | {"metadata": metadata}
-    if kind.resource == NAMESPACES:
-        marked["status"] = (obj.get("status") or {}) | {"phase": "Terminating"}
+    kind.strategy.prepare_for_delete(marked)
     return marked
 
 

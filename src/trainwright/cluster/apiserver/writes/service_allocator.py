@@ -95,7 +95,11 @@ class ServiceAllocator:
             self._record(stored.key, stored.obj["spec"])
         store.subscribe(SERVICES.qualified_plural, self._changed)
 
-    def allocating(self, try_update: TryUpdate, key: Key, *, dry_run: bool) -> TryUpdate:
+    def allocating(self, resource: str, try_update: TryUpdate, key: Key, *, dry_run: bool) -> TryUpdate:
+        """`resource` is the qualified plural: the write of any other resource than a Service stays as it is."""
+        if resource != SERVICES.qualified_plural:
+            return try_update
+
         def allocate(current: Stored | None) -> Object | Removed:
             result = try_update(current)
             if isinstance(result, Removed) or (current is not None and result is current.obj):
@@ -112,7 +116,7 @@ class ServiceAllocator:
         for stored in self._store.list(SERVICES.qualified_plural):
             spec = stored.obj["spec"]
             if needs_cluster_address(spec) and not (spec.get("ipFamilies") and spec.get("clusterIP")):
-                complete = self.allocating(_completed, stored.key, dry_run=False)
+                complete = self.allocating(SERVICES.qualified_plural, _completed, stored.key, dry_run=False)
                 await self._store.guaranteed_update(SERVICES.qualified_plural, *stored.key, complete)
 
     def _allocated(self, key: Key, service: Object) -> Object:
@@ -184,11 +188,11 @@ def _completed(current: Stored | None) -> Object:
 
 
 def _replace(owners: dict[Any, Key], key: Key, before: Iterable[Any], after: Iterable[Any]) -> None:
-    for one in before:
-        if owners.get(one) == key:
-            del owners[one]
-    for one in after:
-        owners.setdefault(one, key)
+    for value in before:
+        if owners.get(value) == key:
+            del owners[value]
+    for value in after:
+        owners.setdefault(value, key)
 
 
 def _addresses_of(spec: Object) -> tuple[str, ...]:

@@ -42,20 +42,26 @@ class Webhook:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
-    """A write, as webhooks see it. `namespace` of a Namespace is its own name."""
+    """A write, as webhooks see it."""
 
     verb: str
     kind: ResourceType
     subresource: str = ""
-    namespace: str = ""
+    scope: str = ""
+    """The namespace of the object; empty for a Namespace."""
     name: str = ""
     user: UserInfo
     dry_run: bool = False
     options: Object = field(default_factory=dict)
 
     @property
+    def namespace(self) -> str:
+        """Webhooks see a Namespace in itself."""
+        return self.name if self.kind.resource == NAMESPACES else self.scope
+
+    @property
     def is_namespaced(self) -> bool:
-        return bool(self.namespace) and self.kind.resource != NAMESPACES
+        return bool(self.scope)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from trainwright.objects.kinds.resource_usage import Usage, UsageReader, UsageSa
 from trainwright.objects.resources import NODE_METRICS, NODES, POD_METRICS, PODS, Resource
 from trainwright.objects.times import format_time
 
+METRICS = (NODE_METRICS, POD_METRICS)
 _RUNNING = "Running"
 
 

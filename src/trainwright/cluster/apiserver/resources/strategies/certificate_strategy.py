@@ -24,6 +24,13 @@ DECIDED = {"Approved": "Denied", "Denied": "Approved"}
 """The condition that excludes another one."""
 
 
+def _set_user(request: Object, user: Object) -> None:
+    """The server says who asks: what the client sends about that is ignored."""
+    for field in ("username", "uid", "groups", "extra"):
+        request["spec"].pop(field, None)
+    request["spec"] |= user
+
+
 def _prepare_for_create(request: Object) -> None:
     request["status"] = {}
 
@@ -116,6 +123,7 @@ def condition_errors(new: Object, old: Object) -> list[FieldError]:
 
 
 CERTIFICATE_SIGNING_REQUEST = Strategy(
+    set_user=_set_user,
     prepare_for_create=_prepare_for_create,
     prepare_for_update=_keep_spec,
     prepare_for_status_update=_keep_decisions,

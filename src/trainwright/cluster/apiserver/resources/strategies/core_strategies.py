@@ -2,12 +2,14 @@
 
 import base64
 import re
+from datetime import datetime, timedelta
 
 from trainwright.cluster.apiserver.resources.resource_type import Strategy
 from trainwright.cluster.apiserver.resources.strategies.labels import label_selector_errors
 from trainwright.objects import Object
 from trainwright.objects.field_errors import FieldError, forbidden, invalid, not_supported, required, too_long
 from trainwright.objects.quantities import parse_quantity
+from trainwright.objects.times import parse_time
 
 _ACCESS_MODES = ("ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod")
 _RECLAIM_POLICIES = ("Delete", "Recycle", "Retain")
@@ -18,6 +20,7 @@ _NOT_A_DATA_KEY = (
 )
 _TOKEN_SECRET = "kubernetes.io/service-account-token"  # noqa: S105 (a type, no token)
 _ACCOUNT_NAME = "kubernetes.io/service-account.name"
+_EVENT_LIFETIME = timedelta(hours=1)
 _DATA_BYTES = 1024 * 1024
 _IMMUTABLE = "field is immutable when `immutable` is set"
 _VOLUME_SETTINGS = {
@@ -41,8 +44,21 @@ def _keep_namespace_spec(new: Object, old: Object) -> None:
     new["spec"] = old.get("spec", {})
 
 
+def _prepare_deleted_namespace(namespace: Object) -> None:
+    namespace["metadata"].pop("deletionGracePeriodSeconds", None)
+    namespace["status"] = (namespace.get("status") or {}) | {"phase": "Terminating"}
+
+
+def _has_namespace_finalizers(namespace: Object) -> bool:
+    return bool((namespace.get("spec") or {}).get("finalizers"))
+
+
 NAMESPACE = Strategy(
-    set_defaults=_default_namespace, prepare_for_create=_prepare_new_namespace, prepare_for_update=_keep_namespace_spec
+    set_defaults=_default_namespace,
+    prepare_for_create=_prepare_new_namespace,
+    prepare_for_update=_keep_namespace_spec,
+    prepare_for_delete=_prepare_deleted_namespace,
+    waits_for_cleanup=_has_namespace_finalizers,
 )
 
 
@@ -130,7 +146,13 @@ def _validate_event(event: Object) -> list[FieldError]:
     return []
 
 
-EVENT = Strategy(validate=_validate_event)
+def _is_event_expired(event: Object, now: datetime) -> bool:
+    """Events are deleted after an hour, which is the real server's default."""
+    text = event.get("lastTimestamp") or event.get("eventTime") or event["metadata"]["creationTimestamp"]
+    return parse_time(text) < now - _EVENT_LIFETIME  # adding to an event of the year 9999 would overflow
+
+
+EVENT = Strategy(validate=_validate_event, is_expired=_is_event_expired)
 
 
 def _default_volume(volume: Object) -> None:

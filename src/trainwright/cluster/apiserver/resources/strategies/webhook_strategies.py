@@ -149,7 +149,7 @@ def _version_errors(versions: list[str], path: str) -> Iterator[FieldError]:
         yield invalid(path, versions, "must include at least one of v1, v1beta1")
 
 
-def match_condition_warnings(configuration: Object) -> list[str]:
+def _match_condition_warnings(configuration: Object) -> list[str]:
     """The embedded server has no CEL."""
     return [
         f"webhooks[{index}].matchConditions: not evaluated by the embedded cluster: the webhook is called for every "
@@ -159,4 +159,4 @@ def match_condition_warnings(configuration: Object) -> list[str]:
     ]
 
 
-WEBHOOK_CONFIGURATION = Strategy(set_defaults=_default_webhooks, validate=_validate)
+WEBHOOK_CONFIGURATION = Strategy(set_defaults=_default_webhooks, validate=_validate, warnings=_match_condition_warnings)

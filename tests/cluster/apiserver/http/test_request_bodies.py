@@ -1,4 +1,4 @@
-from trainwright.cluster.apiserver.http.bodies import Body, strict_decoding_errors
+from trainwright.cluster.apiserver.http.request_bodies import Body, strict_decoding_errors
 
 
 def test_repeated_fields_are_found_at_any_depth() -> None:
