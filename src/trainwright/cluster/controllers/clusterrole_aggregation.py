@@ -25,7 +25,7 @@ class ClusterRole(View, frozen=True):
 class ClusterRoleAggregation:
     def __init__(self, client: Client) -> None:
         self._client = client
-        self._roles = Store[ClusterRole](metadata=lambda one: one.metadata)
+        self._roles = Store[ClusterRole](metadata=lambda role: role.metadata)
         reflector = Reflector(client, CLUSTER_ROLES, self._roles, convert=ClusterRole, on_change=self._changed)
         self._controller: Controller[str] = Controller(
             self._reconcile, log=log, reflectors=[reflector], workers=1, retry_log_level=logging.DEBUG
@@ -56,11 +56,11 @@ class ClusterRoleAggregation:
 
 def aggregated_rules(role: ClusterRole, roles: Iterable[ClusterRole]) -> list[Object]:
     """The rules of all other roles that a selector matches, each rule once; roles in the order of their names."""
-    others = [one for one in roles if one.metadata.name != role.metadata.name]
+    others = [other for other in roles if other.metadata.name != role.metadata.name]
     rules: list[Object] = []
     for selector in (role.aggregation_rule or {}).get("clusterRoleSelectors") or ():
         wanted = read_label_selector(selector)
-        for one in sorted(others, key=lambda other: other.metadata.name):
-            if wanted.matches(one.metadata.labels or {}):
-                rules += [rule for rule in one.rules or () if rule not in rules]
+        for other in sorted(others, key=lambda other: other.metadata.name):
+            if wanted.matches(other.metadata.labels or {}):
+                rules += [rule for rule in other.rules or () if rule not in rules]
     return rules

@@ -21,7 +21,7 @@ _HEADLESS_LABEL = "service.kubernetes.io/headless"
 _RESERVED_LABELS = {SERVICE_NAME, MANAGED_BY, _HEADLESS_LABEL}
 _SLICE_SIZE = 100
 _MAX_ENDPOINTS = 1000
-"""Of one Endpoints object, which then has the annotation below."""
+"""The most addresses of one Endpoints object; with more it has the annotation below."""
 _OVER_CAPACITY = "endpoints.kubernetes.io/over-capacity"
 
 
@@ -59,7 +59,7 @@ class EndpointPod(View, frozen=True):
 
     @property
     def is_ready(self) -> bool:
-        return any(one.type == "Ready" and one.status == "True" for one in self.status.conditions)
+        return any(condition.type == "Ready" and condition.status == "True" for condition in self.status.conditions)
 
     @property
     def has_endpoint(self) -> bool:
@@ -89,7 +89,7 @@ def find_port(pod: EndpointPod, port: Object) -> int | None:
     target = port.get("targetPort", port.get("port"))
     if isinstance(target, int):
         return target
-    sidecars = [one for one in pod.spec.init_containers if one.restart_policy == "Always"]
+    sidecars = [container for container in pod.spec.init_containers if container.restart_policy == "Always"]
     for container in [*pod.spec.containers, *sidecars]:
         for declared in container.ports:
             if (declared.name, declared.protocol) == (target, port.get("protocol", "TCP")):
@@ -251,13 +251,13 @@ def _plan(owner: Object, kind: str, controller: str, groups: list[_Group], exist
         labels[_HEADLESS_LABEL] = ""
     labels |= {SERVICE_NAME: name, MANAGED_BY: controller}
     by_ports: dict[str, list[Object]] = {}
-    for one in existing:
-        by_ports.setdefault(_ports_key(one.get("ports") or []), []).append(one)
+    for endpoint_slice in existing:
+        by_ports.setdefault(_ports_key(endpoint_slice.get("ports") or []), []).append(endpoint_slice)
     # A Service without endpoints has an empty slice.
     for group in groups or [_Group([], {})]:
         slices = by_ports.pop(_ports_key(group.ports), [])
         missing = dict(group.endpoints)
-        kept = [_kept(one, missing) for one in slices]
+        kept = [_kept(endpoint_slice, missing) for endpoint_slice in slices]
         for endpoints in kept:
             while missing and len(endpoints) < _SLICE_SIZE:
                 endpoints.append(missing.pop(next(iter(missing))))
@@ -265,13 +265,15 @@ def _plan(owner: Object, kind: str, controller: str, groups: list[_Group], exist
         for start in range(0, max(len(remaining), 0 if slices else 1), _SLICE_SIZE):
             created = _new_slice(owner, kind, labels, group.ports, remaining[start : start + _SLICE_SIZE])
             plan.create.append(created)
-        for index, (one, endpoints) in enumerate(zip(slices, kept, strict=True)):
+        for index, (endpoint_slice, endpoints) in enumerate(zip(slices, kept, strict=True)):
             if not endpoints and (index or remaining or any(kept)):
-                plan.delete.append(one)
-            elif (one.get("endpoints") or []) != endpoints or one["metadata"].get("labels") != labels:
-                changed = one | {"endpoints": endpoints, "metadata": one["metadata"] | {"labels": labels}}
-                plan.update.append(changed)
-    plan.delete += [one for many in by_ports.values() for one in many]
+                plan.delete.append(endpoint_slice)
+                continue
+            metadata = endpoint_slice["metadata"]
+            if (endpoint_slice.get("endpoints") or []) != endpoints or metadata.get("labels") != labels:
+                metadata = metadata | {"labels": labels}
+                plan.update.append(endpoint_slice | {"endpoints": endpoints, "metadata": metadata})
+    plan.delete += [endpoint_slice for many in by_ports.values() for endpoint_slice in many]
     while plan.create and plan.delete:  # one write instead of two
         created, reused = plan.create.pop(0), plan.delete.pop(0)
         content = {"ports": created["ports"], "endpoints": created["endpoints"]}
@@ -281,7 +283,7 @@ def _plan(owner: Object, kind: str, controller: str, groups: list[_Group], exist
 
 def _kept(existing: Object, missing: dict[str, Object]) -> list[Object]:
     """The wanted endpoints that a slice has already, in its order; they are no longer `missing`."""
-    identities = [_identity(one) for one in existing.get("endpoints") or ()]
+    identities = [_identity(endpoint) for endpoint in existing.get("endpoints") or ()]
     return [missing.pop(identity) for identity in identities if identity in missing]
 
 

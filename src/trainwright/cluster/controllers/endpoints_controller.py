@@ -93,8 +93,8 @@ class EndpointsController:
             self._enqueue(key)
 
     def _slice_changed(self, before: Object | None, after: Object | None) -> None:
-        for one in (before, after):
-            for key in _service_of_slice(one) if one is not None else ():
+        for endpoint_slice in (before, after):
+            for key in _service_of_slice(endpoint_slice) if endpoint_slice is not None else ():
                 self._enqueue(key)
 
     def _enqueue(self, key: str) -> None:
@@ -111,7 +111,10 @@ class EndpointsController:
         if service["spec"].get("type") == "ExternalName":
             return
         existing = self._slices.by_index("service", key)
-        owned = {name: [one for one in existing if _manager(one) == name] for name in _CONTROLLERS}
+        owned = {
+            name: [endpoint_slice for endpoint_slice in existing if _manager(endpoint_slice) == name]
+            for name in _CONTROLLERS
+        }
         selector = service["spec"].get("selector")
         if selector:
             pods = self._selected(service["metadata"]["namespace"], selector)
@@ -155,22 +158,22 @@ class EndpointsController:
         )
 
     async def _write_slices(self, plan: SlicePlan) -> None:
-        for one in plan.create:
+        for endpoint_slice in plan.create:
             try:
-                self._slices.remember(await self._client.create(ENDPOINT_SLICES, one))
+                self._slices.remember(await self._client.create(ENDPOINT_SLICES, endpoint_slice))
             except (Forbidden, NotFound) as error:
                 _raise_unless_terminating(error)
-        for one in plan.update:
-            self._slices.remember(await self._client.replace(ENDPOINT_SLICES, one))
-        for one in plan.delete:
-            metadata = one["metadata"]
+        for endpoint_slice in plan.update:
+            self._slices.remember(await self._client.replace(ENDPOINT_SLICES, endpoint_slice))
+        for endpoint_slice in plan.delete:
+            metadata = endpoint_slice["metadata"]
             try:
                 await self._client.delete(
                     ENDPOINT_SLICES, metadata["name"], namespace=metadata["namespace"], uid=metadata["uid"]
                 )
             except (NotFound, Conflict):
                 continue
-            self._slices.forget(namespaced_name(one), uid=metadata["uid"])
+            self._slices.forget(namespaced_name(endpoint_slice), uid=metadata["uid"])
 
 
 _CONTROLLERS = (SLICE_CONTROLLER, MIRROR_CONTROLLER)

@@ -93,7 +93,9 @@ def blocking_dependents(owner: ObjectMeta, dependents: Iterable[ObjectMeta]) -> 
     return [
         dependent
         for dependent in dependents
-        if any(one.uid == owner.uid and one.block_owner_deletion for one in dependent.owner_references)
+        if any(
+            reference.uid == owner.uid and reference.block_owner_deletion for reference in dependent.owner_references
+        )
         # Two objects that own each other and are both being deleted would wait forever.
         and not (dependent.uid in owners and dependent.terminating and FOREGROUND in dependent.finalizers)
     ]
@@ -237,7 +239,7 @@ class GarbageCollector:
         return all(owner is not None and not owner.terminating for owner in owners)
 
     def _resource(self, key: ObjectKey) -> Resource | None:
-        return next((one for one in self._stores if one.qualified_plural == key.kind), None)
+        return next((resource for resource in self._stores if resource.qualified_plural == key.kind), None)
 
     def _entry(self, key: ObjectKey) -> Entry | None:
         resource = self._resource(key)
@@ -274,7 +276,8 @@ class GarbageCollector:
         self, resource: Resource, metadata: ObjectMeta, reference: OwnerReference
     ) -> ObjectMeta | None:
         group, _, _ = reference.api_version.rpartition("/")
-        kind = next((one for one in self._stores if (one.group, one.kind) == (group, reference.kind)), None)
+        wanted = (group, reference.kind)
+        kind = next((served for served in self._stores if (served.group, served.kind) == wanted), None)
         about = f"{resource.kind} {metadata.namespace or ''}/{metadata.name}"
         if kind is None:
             # Its CRD may follow. An owner that cannot be read is never taken as deleted.
@@ -300,7 +303,7 @@ class GarbageCollector:
             await self._remove_finalizer(resource, metadata, ORPHAN)
         elif FOREGROUND in metadata.finalizers:
             dependents = self._dependents(metadata.uid)
-            if blocking_dependents(metadata, (one for _, one in dependents)):
+            if blocking_dependents(metadata, (dependent for _, dependent in dependents)):
                 for kind, dependent in dependents:
                     self._queue.add(_key(kind, dependent))
             else:
@@ -320,12 +323,12 @@ class GarbageCollector:
         live = await self._client.get(resource, metadata.name, namespace=metadata.namespace or None)
         if live["metadata"]["uid"] != metadata.uid:
             return
-        kept = [one for one in live["metadata"].get("ownerReferences") or () if one.get("uid") not in uids]
+        kept = [other for other in live["metadata"].get("ownerReferences") or () if other.get("uid") not in uids]
         version = live["metadata"]["resourceVersion"]
         await self._patch_metadata(resource, metadata, {"resourceVersion": version, "ownerReferences": kept})
 
     async def _remove_finalizer(self, resource: Resource, metadata: ObjectMeta, finalizer: str) -> None:
-        kept = [one for one in metadata.finalizers if one != finalizer]
+        kept = [name for name in metadata.finalizers if name != finalizer]
         await self._patch_metadata(
             resource, metadata, {"resourceVersion": metadata.resource_version, "finalizers": kept}
         )

@@ -35,7 +35,7 @@ class NamespaceController:
     def __init__(self, client: Client, *, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
         self._client = client
         self._now = now
-        store = Store[_Namespace](metadata=lambda one: one.metadata)
+        store = Store[_Namespace](metadata=lambda namespace: namespace.metadata)
         self._controller: Controller[str] = Controller(
             self._reconcile,
             log=log,
@@ -69,7 +69,7 @@ class NamespaceController:
         if remaining:
             await self._update_conditions(namespace, remaining)
             return Retry(f"{sum(map(len, remaining.values()))} objects still exist")
-        kept = {**namespace, "spec": {"finalizers": [one for one in finalizers if one != _FINALIZER]}}
+        kept = {**namespace, "spec": {"finalizers": [name for name in finalizers if name != _FINALIZER]}}
         with suppress(NotFound):
             await self._client.replace(NAMESPACES, kept, subresource="finalize")
         return Done()
@@ -77,7 +77,7 @@ class NamespaceController:
     async def _delete_all(self, resource: Resource, namespace: str) -> list[Object]:
         """Deletes all objects of a resource and returns them; they may still be terminating."""
         found = (await self._client.list(resource, namespace=namespace)).items
-        await asyncio.gather(*(self._delete(resource, one) for one in found))
+        await asyncio.gather(*(self._delete(resource, obj) for obj in found))
         return found
 
     async def _delete(self, resource: Resource, obj: Object) -> None:
@@ -92,14 +92,16 @@ class NamespaceController:
     async def _update_conditions(self, namespace: Object, remaining: Mapping[Resource, list[Object]]) -> None:
         status = namespace.get("status", {})
         terminating = {
-            key: [one for one in many if "deletionTimestamp" in one["metadata"]] for key, many in remaining.items()
+            key: [obj for obj in many if "deletionTimestamp" in obj["metadata"]] for key, many in remaining.items()
         }
         conditions = remaining_conditions(
             {key: many for key, many in terminating.items() if many}, format_time(self._now())
         )
-        present = {one["type"]: one for one in status.get("conditions") or ()}
+        present = {condition["type"]: condition for condition in status.get("conditions") or ()}
         changed = {
-            one["type"]: one for one in conditions if present.get(one["type"], {}).get("message") != one["message"]
+            condition["type"]: condition
+            for condition in conditions
+            if present.get(condition["type"], {}).get("message") != condition["message"]
         }
         if changed:
             patch: Object = {"status": {"conditions": [*({**present, **changed}).values()]}}
@@ -117,8 +119,8 @@ def remaining_conditions(remaining: Mapping[Resource, list[Object]], moment: str
     finalizers = Counter(
         finalizer
         for objects in remaining.values()
-        for one in objects
-        for finalizer in one["metadata"].get("finalizers") or ()
+        for obj in objects
+        for finalizer in obj["metadata"].get("finalizers") or ()
     )
     conditions = [("NamespaceContentRemaining", "SomeResourcesRemain", f"Some resources are remaining: {counts}")]
     if finalizers:

@@ -256,7 +256,7 @@ def best_volume(claim: PersistentVolumeClaim, volumes: Iterable[PersistentVolume
             and selector.matches(volume.metadata.labels)
         ):
             fitting.append(volume)
-    return min(fitting, key=lambda one: (len(set(one.spec.access_modes)), one.size, one.name), default=None)
+    return min(fitting, key=lambda volume: (len(set(volume.spec.access_modes)), volume.size, volume.name), default=None)
 
 
 def is_bound_to(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
@@ -267,8 +267,8 @@ def is_bound_to(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
 
 def default_class(classes: Iterable[StorageClass]) -> StorageClass | None:
     """The newest of several defaults, as upstream."""
-    marked = [one for one in classes if one.metadata.annotations.get(DEFAULT_CLASS) == "true"]
-    return max(marked, key=lambda one: (one.metadata.creation_timestamp or "", one.name), default=None)
+    marked = [item for item in classes if item.metadata.annotations.get(DEFAULT_CLASS) == "true"]
+    return max(marked, key=lambda item: (item.metadata.creation_timestamp or "", item.name), default=None)
 
 
 def claim_names(pod_name: str, volumes: Iterable[PodVolume]) -> list[str]:

@@ -72,11 +72,11 @@ class PersistentVolumeController:
         self._client = client
         self._recorder = recorder
         self._directory = directory
-        self._volumes = Store[PersistentVolume](metadata=lambda one: one.metadata)
-        self._claims = Store[PersistentVolumeClaim](metadata=lambda one: one.metadata)
-        self._classes = Store[StorageClass](metadata=lambda one: one.metadata)
+        self._volumes = Store[PersistentVolume](metadata=lambda volume: volume.metadata)
+        self._claims = Store[PersistentVolumeClaim](metadata=lambda claim: claim.metadata)
+        self._classes = Store[StorageClass](metadata=lambda item: item.metadata)
         self._pods = Store[PodWithClaims](
-            metadata=lambda one: one.metadata, indexes={_BY_CLAIM: lambda pod: map(str, pod.claims)}
+            metadata=lambda pod: pod.metadata, indexes={_BY_CLAIM: lambda pod: map(str, pod.claims)}
         )
         self._reported = Deduplicator[str, str]()
         """By uid of the claim: its event is recorded once, not with every change of another object."""
@@ -151,7 +151,7 @@ class PersistentVolumeController:
         step = binding.decide_claim(
             claim,
             volumes={volume.name: volume for volume in self._volumes.all()},
-            classes={one.name: one for one in self._classes.all()},
+            classes={item.name: item for item in self._classes.all()},
             has_consumer=bool(self._pods.by_index(_BY_CLAIM, str(key))),
         )
         match step:
@@ -291,7 +291,7 @@ class PersistentVolumeController:
             return await self._patch_claim(claim, {"metadata": {"finalizers": [*finalizers, binding.CLAIM_PROTECTION]}})
         if binding.CLAIM_PROTECTION not in finalizers or await self._in_use(claim):
             return claim
-        kept = [one for one in finalizers if one != binding.CLAIM_PROTECTION]
+        kept = [name for name in finalizers if name != binding.CLAIM_PROTECTION]
         await self._patch_claim(claim, {"metadata": {"finalizers": kept}}, remember=False)
         return None
 
@@ -299,7 +299,7 @@ class PersistentVolumeController:
         if any(pod.may_use_claims for pod in self._pods.by_index(_BY_CLAIM, str(claim.key))):
             return True
         live = await self._client.list(PODS, namespace=claim.metadata.namespace)
-        pods = (msgspec.convert(one, PodWithClaims) for one in live.items)
+        pods = (msgspec.convert(pod, PodWithClaims) for pod in live.items)
         return any(pod.may_use_claims and claim.key in pod.claims for pod in pods)
 
     async def _protect_volume(self, volume: PersistentVolume) -> PersistentVolume | None:
@@ -312,7 +312,7 @@ class PersistentVolumeController:
             )
         if binding.VOLUME_PROTECTION not in finalizers or volume.status.phase == "Bound":
             return volume
-        kept = [one for one in finalizers if one != binding.VOLUME_PROTECTION]
+        kept = [name for name in finalizers if name != binding.VOLUME_PROTECTION]
         await self._patch_volume(volume, {"metadata": {"finalizers": kept}}, remember=False)
         return None
 

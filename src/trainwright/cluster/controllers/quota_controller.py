@@ -73,9 +73,9 @@ class QuotaController:
         if quota is None:
             return None
         hard = quota["spec"].get("hard") or {}
-        resources = counted_resources(hard, [one.resource for one in await discover(self._client)])
-        lists = await asyncio.gather(*(self._client.list(one, namespace=key.namespace) for one in resources))
-        objects = ((one, obj) for one, listed in zip(resources, lists, strict=True) for obj in listed.items)
+        resources = counted_resources(hard, [served.resource for served in await discover(self._client)])
+        lists = await asyncio.gather(*(self._client.list(resource, namespace=key.namespace) for resource in resources))
+        objects = ((resource, obj) for resource, listed in zip(resources, lists, strict=True) for obj in listed.items)
         used = {name: format_quantity(amount) for name, amount in total_usage(quota, objects).items()}
         status: Object = {"hard": hard, "used": used}
         if status != quota.get("status"):

@@ -31,7 +31,7 @@ class RootCaPublisher:
     def __init__(self, client: Client, authority: bytes) -> None:
         self._client = client
         self._authority = authority
-        self._namespaces = Store[_Namespace](metadata=lambda one: one.metadata)
+        self._namespaces = Store[_Namespace](metadata=lambda namespace: namespace.metadata)
         self._bundles = Store[Object](metadata=raw_metadata)
         self._controller: Controller[str] = Controller(
             self._reconcile,
@@ -59,9 +59,9 @@ class RootCaPublisher:
             self._controller.queue.add(after.metadata.name)
 
     def _bundle_changed(self, before: Object | None, after: Object | None) -> None:
-        for one in (before, after):
-            if one is not None:
-                self._controller.queue.add(one["metadata"]["namespace"])
+        for config_map in (before, after):
+            if config_map is not None:
+                self._controller.queue.add(config_map["metadata"]["namespace"])
 
     async def _reconcile(self, name: str) -> None:
         namespace = self._namespaces.get(name)

@@ -165,14 +165,14 @@ class Scheduler:
             claims=self._claims_in(pod.metadata.namespace),
         )
         bound = {
-            one.metadata.name: (one, decision)
-            for one in members.pending
-            if isinstance(decision := decisions.get(one.metadata.name), Bind)
+            member.metadata.name: (member, decision)
+            for member in members.pending
+            if isinstance(decision := decisions.get(member.metadata.name), Bind)
         }
-        for one, decision in bound.values():  # all at once, before any request: other gangs see them as placed
-            self._usage.add(_key(one), decision.node, one)
+        for member, decision in bound.values():  # all at once, before any request: other gangs see them as placed
+            self._usage.add(_key(member), decision.node, member)
         await asyncio.gather(
-            *(self._bind(one, _without_unknown_scheduler(decision)) for one, decision in bound.values())
+            *(self._bind(member, _without_unknown_scheduler(decision)) for member, decision in bound.values())
         )
         if bound:
             self._enqueue_group(group.metadata.namespaced_name)
@@ -247,7 +247,7 @@ class Scheduler:
 
     async def _report(self, pod: SchedulablePod, decision: Unschedulable) -> None:
         """Updates the PodScheduled condition and records an event, if the condition changes."""
-        present = {one["type"]: one for one in pod.status.conditions}
+        present = {condition["type"]: condition for condition in pod.status.conditions}
         current = present.get("PodScheduled", {})
         if (current.get("reason"), current.get("message")) == (decision.reason, decision.text):
             return
@@ -274,7 +274,9 @@ class Scheduler:
 
 def _without_unknown_scheduler(decision: Bind) -> Bind:
     """The gang scheduler does run on this cluster."""
-    return replace(decision, warnings=tuple(one for one in decision.warnings if one.reason != "UnknownScheduler"))
+    return replace(
+        decision, warnings=tuple(warning for warning in decision.warnings if warning.reason != "UnknownScheduler")
+    )
 
 
 def _node_of(pod: SchedulablePod) -> tuple[str]:

@@ -264,8 +264,8 @@ def schedule(
 
 def pod_usage(pod: SchedulablePod) -> Usage:
     """The requests of the pod, one of the node's pods, and its host ports."""
-    sidecars = (one for one in pod.spec.init_containers if one.restart_policy == "Always")
-    ports = [port for one in (*pod.spec.containers, *sidecars) for port in one.ports if port.host_port > 0]
+    sidecars = (container for container in pod.spec.init_containers if container.restart_policy == "Always")
+    ports = [port for container in (*pod.spec.containers, *sidecars) for port in container.ports if port.host_port > 0]
     return Usage({**pod_requests(pod), _SLOT: Fraction(1)}, tuple(ports))
 
 
@@ -395,8 +395,8 @@ def _term_matches(term: Mapping[str, Any], labels: Mapping[str, str], fields: Ma
     expressions, field_expressions = term.get("matchExpressions") or (), term.get("matchFields") or ()
     if not expressions and not field_expressions:
         return False  # as upstream, an empty term matches nothing
-    return all(_expression_matches(one, labels) for one in expressions) and all(
-        _expression_matches(one, fields) for one in field_expressions
+    return all(_expression_matches(expression, labels) for expression in expressions) and all(
+        _expression_matches(expression, fields) for expression in field_expressions
     )
 
 

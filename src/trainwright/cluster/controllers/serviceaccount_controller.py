@@ -26,9 +26,9 @@ class _Named(View, frozen=True):
 class ServiceAccountController:
     def __init__(self, client: Client) -> None:
         self._client = client
-        self._namespaces = Store[_Named](metadata=lambda one: one.metadata)
-        self._accounts = Store[_Named](metadata=lambda one: one.metadata)
-        self._secrets = Store[_Named](metadata=lambda one: one.metadata)
+        self._namespaces = Store[_Named](metadata=lambda namespace: namespace.metadata)
+        self._accounts = Store[_Named](metadata=lambda account: account.metadata)
+        self._secrets = Store[_Named](metadata=lambda secret: secret.metadata)
 
         reflectors = [
             Reflector(client, NAMESPACES, self._namespaces, convert=_Named, on_change=self._namespace_changed),

@@ -190,7 +190,7 @@ class BlobWriter:
 
     @property
     def digest(self) -> str:
-        """Of what was written so far."""
+        """The digest of what was written so far."""
         return f"sha256:{self._hash.hexdigest()}"
 
     def commit(self, expected_digest: str | None = None, *, media_type: str = "") -> Descriptor:

@@ -26,7 +26,7 @@ class ImageMapping(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
             names += [str(reference), reference.familiar, reference.name, reference.familiar_name]
         except InvalidReferenceError:
             pass
-        return any(fnmatchcase(one, self.pattern) for one in names)
+        return any(fnmatchcase(form, self.pattern) for form in names)
 
 
 class ImageMappings:
@@ -52,10 +52,10 @@ class ImageMappings:
 
     def add(self, mapping: ImageMapping) -> None:
         """In place of one with the same pattern."""
-        self._write([*(one for one in self.all() if one.pattern != mapping.pattern), mapping])
+        self._write([*(known for known in self.all() if known.pattern != mapping.pattern), mapping])
 
     def remove(self, pattern: str) -> bool:
-        kept = [one for one in self.all() if one.pattern != pattern]
+        kept = [known for known in self.all() if known.pattern != pattern]
         removed = len(kept) < len(self.all())
         if removed:
             self._write(kept)

@@ -69,7 +69,7 @@ class Image:
     reference: ImageReference | None
     """None for an image that has lost its name to another one."""
     descriptor: Descriptor
-    """Of the manifest."""
+    """The descriptor of the manifest."""
     manifest: Manifest
     config: ImageConfig
 
@@ -150,7 +150,7 @@ class ImageStore(BlobStore):
         return self.directory / "layers"
 
     def layer_path(self, diff_id: str) -> Path:
-        """Of the unpacked layer."""
+        """The directory of the unpacked layer."""
         return self.layers / self.blob_path(diff_id).name
 
     def layer_record(self, diff_id: str) -> Path:

@@ -31,7 +31,7 @@ class Balancer:
         if self.affinity_seconds is not None and (used := self._clients.get(client)):
             endpoint, last = used
             if now - last < self.affinity_seconds and endpoint in ordered:
-                return [endpoint, *(one for one in ordered if one != endpoint)]
+                return [endpoint, *(other for other in ordered if other != endpoint)]
         return ordered
 
     def connected(self, client: str, endpoint: Endpoint, now: float) -> None:

@@ -32,7 +32,8 @@ class ForwardedPort:
     def rivals(self) -> frozenset[str]:
         """The addresses of pods that may listen on all addresses at this port: they then answer here themselves, and
         if another process listens here first, they cannot."""
-        return frozenset(one.address for one in self.endpoints if one.port == self.port and one.has_machine_ports)
+        same_port = (endpoint for endpoint in self.endpoints if endpoint.port == self.port)
+        return frozenset(endpoint.address for endpoint in same_port if endpoint.has_machine_ports)
 
 
 @dataclass(frozen=True, slots=True)

@@ -105,8 +105,8 @@ class Forwarder:
                 reset(client)
                 self._limit.release()
                 return
-            for one in (client, upstream):
-                one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            for connection in (client, upstream):
+                connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         except BaseException:
             for half_open in (client, upstream):
                 if half_open is not None:

@@ -55,8 +55,8 @@ class HostPortPod(View, frozen=True):
         """None with the network of the machine: what the programs listen on is there already."""
         if self.spec.host_network:
             return []
-        sidecars = [one for one in self.spec.init_containers if one.restart_policy == "Always"]
-        return [port for one in (*self.spec.containers, *sidecars) for port in one.ports if port.host_port]
+        sidecars = [container for container in self.spec.init_containers if container.restart_policy == "Always"]
+        return [port for container in (*self.spec.containers, *sidecars) for port in container.ports if port.host_port]
 
     @property
     def is_reachable(self) -> bool:

@@ -50,13 +50,13 @@ def _endpoints(name: str, slices: list[Object], own_ports: Container[str]) -> It
 
 
 def _matching(name: str, slices: list[Object], own_ports: Container[str], *, terminating: bool) -> Iterator[Endpoint]:
-    for one in slices:
+    for endpoint_slice in slices:
         numbers = [
             port["port"]
-            for port in one.get("ports") or ()
+            for port in endpoint_slice.get("ports") or ()
             if port.get("name", "") == name and port.get("protocol", "TCP") == "TCP" and port.get("port")
         ]
-        for endpoint in one.get("endpoints") or ():
+        for endpoint in endpoint_slice.get("endpoints") or ():
             conditions = endpoint.get("conditions") or {}
             ready = conditions.get("ready", True)
             serving = conditions.get("serving", ready) and conditions.get("terminating", False)
@@ -90,7 +90,7 @@ def notes(service: Object) -> list[Note]:
 
 def _how_to_reach(service: Object) -> str:
     spec, name = service["spec"], service["metadata"]["name"]
-    port = next((one for one in spec.get("ports") or () if one.get("protocol", "TCP") == "TCP"), None)
+    port = next((candidate for candidate in spec.get("ports") or () if candidate.get("protocol", "TCP") == "TCP"), None)
     if port is None:
         return "reach the addresses of its pods"
     if port.get("nodePort"):

@@ -79,8 +79,8 @@ def _with_all_fields(document: dict[str, Any]) -> dict[str, Any]:
 def describe(image: Image, names: list[Image]) -> dict[str, Any]:
     """`names` are all images of the same ID."""
     config = msgspec.json.decode(image.config.encode())
-    references = [other.reference for other in names if other.reference]
-    digests = [one.reference.with_digest(one.repo_digest) for one in names if one.reference and one.repo_digest]
+    references = [name.reference for name in names if name.reference]
+    digests = [name.reference.with_digest(name.repo_digest) for name in names if name.reference and name.repo_digest]
     document: dict[str, Any] = {
         "Id": image.id,
         "RepoTags": [reference.familiar for reference in references if reference.tag and not reference.digest],

@@ -152,7 +152,7 @@ def describe_row(image: Image, *, no_trunc: bool) -> dict[str, Any]:
 
 
 def _history(image: Image, *, no_trunc: bool) -> list[dict[str, Any]]:
-    """Of an image whose history is not complete, the layers that it does not mention come last."""
+    """The lines of the history. If it is not complete, the layers that it does not mention come last."""
     layers = list(reversed(image.manifest.layers))
     steps = list(reversed(image.config.history))
     missing = len(layers) - sum(not step.empty_layer for step in steps)

@@ -61,6 +61,6 @@ def _list(mappings: list[ImageMapping]) -> None:
     if not mappings:
         click.echo("No image names are mapped.")
         return
-    rows = [[one.pattern, one.image or "<this machine's files>", one.python] for one in mappings]
+    rows = [[mapping.pattern, mapping.image or "<this machine's files>", mapping.python] for mapping in mappings]
     for line in table_lines(["PATTERN", "IMAGE", "PYTHON"], rows):
         click.echo(line)

@@ -110,7 +110,11 @@ def push_command(name: str, all_tags: bool, plain_http: bool, quiet: bool, data_
         raise CommandError(f"cannot push {name}: --all-tags is for a repository, without a tag")
     with report_image_errors():
         found = store.images() if all_tags else [store.find(reference)]
-    images = [(one, one.reference) for one in found if one and one.reference and one.reference.name == reference.name]
+    images = [
+        (image, image.reference)
+        for image in found
+        if image and image.reference and image.reference.name == reference.name
+    ]
     if not images:
         raise CommandError(
             f"An image does not exist locally with the tag: {reference.familiar_name}:{reference.tag}; "

@@ -5,8 +5,7 @@ The cache of pods is filled when the first ReplicaSet or Job exists, so that a c
 
 import asyncio
 import logging
-from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 
 from trainwright.cluster.controllers.scheduler_filters import SchedulableNode
@@ -15,10 +14,15 @@ from trainwright.cluster.controllers.workloads.plans.owned_pods import selector_
 from trainwright.cluster.controllers.workloads.reconcile.daemonset_controller import DaemonSetController
 from trainwright.cluster.controllers.workloads.reconcile.deployment_controller import DeploymentController
 from trainwright.cluster.controllers.workloads.reconcile.job_controller import JobController
-from trainwright.cluster.controllers.workloads.reconcile.pod_control import PodControl
 from trainwright.cluster.controllers.workloads.reconcile.replicaset_controller import ReplicaSetController
-from trainwright.cluster.controllers.workloads.reconcile.statefulset_controller import COMPONENT as STATEFUL_COMPONENT
 from trainwright.cluster.controllers.workloads.reconcile.statefulset_controller import StatefulSetController
+from trainwright.cluster.controllers.workloads.reconcile.workload_caches import (
+    BY_NAMESPACE,
+    BY_OWNER,
+    WorkloadCaches,
+    object_store,
+    owner_index,
+)
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.errors import Conflict
 from trainwright.kube.controller.controller import Controller
@@ -53,8 +57,6 @@ _WORKLOADS = (
     DAEMON_SETS,
     BATCH_JOBS,
 )
-_BY_OWNER = "owner"
-_BY_NAMESPACE = "namespace"
 
 Reconcile = Callable[[Object], Awaitable[Outcome | None]]
 
@@ -64,11 +66,11 @@ class WorkloadController:
         self, client: Client, recorder: EventRecorder, *, now: Callable[[], datetime] = lambda: datetime.now(UTC)
     ) -> None:
         self._client = client
-        self._stores = {resource.kind: _object_store() for resource in _WORKLOADS}
+        self._stores = {resource.kind: object_store() for resource in _WORKLOADS}
         self._sets = self._stores[REPLICA_SETS.kind]
         self._jobs = self._stores[BATCH_JOBS.kind]
         self._pods = Store[Pod](
-            metadata=lambda pod: pod.metadata, indexes={_BY_OWNER: lambda pod: [_owner_index(pod.metadata)]}
+            metadata=lambda pod: pod.metadata, indexes={BY_OWNER: lambda pod: [owner_index(pod.metadata)]}
         )
         self._pods_needed = asyncio.Event()
         self._pod_reflector = Reflector(client, PODS, self._pods, convert=Pod, on_change=self._pod_changed)
@@ -77,49 +79,22 @@ class WorkloadController:
         self._node_reflector = Reflector(
             client, NODES, self._nodes, convert=SchedulableNode, on_change=self._node_changed
         )
-        job_pods = PodControl(client, self._pods, recorder, "job-controller")
-        self._job_controller = JobController(client, self._jobs, job_pods, recorder, self._pods_for, now)
-        self._reconcilers = self._new_reconcilers(recorder, now)
+        self._caches = WorkloadCaches(client, recorder, self._stores, self._pods, now)
+        self._job_controller = JobController(self._caches)
+        self._reconcilers = self._new_reconcilers()
         self._controller: Controller[ObjectKey] = Controller(
             self._reconcile, log=log, reflectors=[*map(self._reflector, _WORKLOADS)], retry_log_level=logging.DEBUG
         )
 
-    def _new_reconcilers(self, recorder: EventRecorder, now: Callable[[], datetime]) -> dict[str, Reconcile]:
+    def _new_reconcilers(self) -> dict[str, Reconcile]:
         """The function that reconciles an object, by its kind."""
-        client, stores, pods_for = self._client, self._stores, self._pods_for
-        set_pods, controller_pods, daemon_pods = (
-            PodControl(client, self._pods, recorder, component)
-            for component in ("replicaset-controller", "replication-controller", "daemonset-controller")
-        )
-        subject = "Pod {pod} in StatefulSet {owner}"
-        successful, failed = f"{subject} successful", subject + " failed error: {error}"
-        stateful_pods = PodControl(
-            client,
-            self._pods,
-            recorder,
-            STATEFUL_COMPONENT,
-            created=f"Create {successful}",
-            deleted=f"Delete {successful}",
-            not_created=f"Create {failed}",
-            not_deleted=f"Delete {failed}",
-        )
-        deployments = DeploymentController(
-            client, stores[DEPLOYMENTS.kind], self._sets, recorder, self._sets_for, self._live_pods, now
-        )
-        replica_sets = ReplicaSetController(client, self._sets, set_pods, pods_for, now)
-        controllers = ReplicaSetController(
-            client, stores[REPLICATION_CONTROLLERS.kind], controller_pods, pods_for, now, REPLICATION_CONTROLLERS
-        )
-        stateful_sets = StatefulSetController(
-            client, stores[STATEFUL_SETS.kind], stateful_pods, recorder, pods_for, now
-        )
-        daemon_sets = DaemonSetController(client, stores[DAEMON_SETS.kind], daemon_pods, pods_for, self._nodes.all, now)
+        caches, old_sets = self._caches, REPLICATION_CONTROLLERS
         return {
-            DEPLOYMENTS.kind: deployments.reconcile,
-            REPLICA_SETS.kind: replica_sets.reconcile,
-            REPLICATION_CONTROLLERS.kind: controllers.reconcile,
-            STATEFUL_SETS.kind: stateful_sets.reconcile,
-            DAEMON_SETS.kind: daemon_sets.reconcile,
+            DEPLOYMENTS.kind: DeploymentController(caches).reconcile,
+            REPLICA_SETS.kind: ReplicaSetController(caches, REPLICA_SETS, "replicaset-controller").reconcile,
+            old_sets.kind: ReplicaSetController(caches, old_sets, "replication-controller").reconcile,
+            STATEFUL_SETS.kind: StatefulSetController(caches).reconcile,
+            DAEMON_SETS.kind: DaemonSetController(caches, self._nodes.all).reconcile,
             BATCH_JOBS.kind: self._job_controller.reconcile,
         }
 
@@ -188,12 +163,12 @@ class WorkloadController:
         self._enqueue(after)
         if before is not None and (after is None or after["metadata"]["uid"] != before["metadata"]["uid"]):
             self._job_controller.forget(before["metadata"]["uid"])
-            for pod in self._pods.by_index(_BY_OWNER, before["metadata"]["uid"]):
+            for pod in self._pods.by_index(BY_OWNER, before["metadata"]["uid"]):
                 self._enqueue_untracking(pod)
 
     def _set_changed(self, before: Object | None, after: Object | None) -> None:
         self._enqueue(after)
-        self._enqueue_owners([raw_metadata(one) for one in (before, after) if one is not None], DEPLOYMENTS)
+        self._enqueue_owners([raw_metadata(obj) for obj in (before, after) if obj is not None], DEPLOYMENTS)
 
     def _pod_changed(self, before: Pod | None, after: Pod | None) -> None:
         metadata = [pod.metadata for pod in (before, after) if pod is not None]
@@ -223,53 +198,17 @@ class WorkloadController:
                     self._controller.queue.add(ObjectKey(owner.kind, metadata.namespace, owner.name))
                 continue
             for resource in adopters:
-                for one in self._stores[resource.kind].by_index(_BY_NAMESPACE, metadata.namespace):
-                    if selector_of(one).matches(metadata.labels):
-                        self._enqueue(one)
-
-    # Facts
-
-    def _pods_for(self, owner: Object) -> list[Pod]:
-        return self._pods.by_index(_BY_OWNER, owner["metadata"]["uid"], _orphans(owner["metadata"]["namespace"]))
-
-    def _sets_for(self, deployment: Object) -> list[Object]:
-        metadata = deployment["metadata"]
-        return self._sets.by_index(_BY_OWNER, metadata["uid"], _orphans(metadata["namespace"]))
-
-    def _live_pods(self, sets: Sequence[Object]) -> Mapping[str, int]:
-        counts: Counter[str] = Counter()
-        for one in sets:
-            uid = one["metadata"]["uid"]
-            counts[uid] = sum(not pod.finished for pod in self._pods.by_index(_BY_OWNER, uid))
-        return counts
-
-
-def _object_store() -> Store[Object]:
-    def owner(obj: Object) -> Iterable[str]:
-        return [_owner_index(raw_metadata(obj))]
-
-    return Store[Object](
-        metadata=raw_metadata,
-        indexes={_BY_OWNER: owner, _BY_NAMESPACE: lambda obj: [obj["metadata"]["namespace"]]},
-    )
+                for adopter in self._stores[resource.kind].by_index(BY_NAMESPACE, metadata.namespace):
+                    if selector_of(adopter).matches(metadata.labels):
+                        self._enqueue(adopter)
 
 
 def _whole(obj: Object) -> Object:
     return obj
 
 
-def _owner_index(metadata: ObjectMeta) -> str:
-    """The uid of the controller; an orphan is found by its namespace."""
-    owner = metadata.controller
-    return owner.uid if owner is not None else _orphans(metadata.namespace)
-
-
-def _orphans(namespace: str) -> str:
-    return f"orphans in {namespace}"
-
-
 def _is_ours(owner: OwnerReference) -> bool:
-    return any((owner.api_version, owner.kind) == (one.api_version, one.kind) for one in _WORKLOADS)
+    return any((owner.api_version, owner.kind) == (ours.api_version, ours.kind) for ours in _WORKLOADS)
 
 
 def _placement(node: SchedulableNode) -> object:

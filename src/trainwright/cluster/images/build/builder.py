@@ -59,11 +59,11 @@ class Plan:
     dockerfile: Dockerfile
     stages: tuple[Stage, ...]
     bases: Mapping[int, BuildState]
-    """Of the stages that begin with an image, by index."""
+    """The images with which stages begin, by the index of the stage."""
     images: Mapping[str, BuildState]
     """Images that --from names."""
     arguments: Mapping[str, str]
-    """Of ARGs before the first FROM, and of the platform."""
+    """Values of ARGs before the first FROM, and of those for the platform."""
     python: HostPython | None
 
 
@@ -311,7 +311,8 @@ class Builder:
         prefix = "".join(f"{text} " for text in ([f"|{len(declared)}", *declared] if declared else []))
         created_by = prefix + (script or " ".join(argv))
         mounts = [
-            (one.type, one.target, one.source, one.id, one.variable, self._mount_key(one, stage)) for one in run.mounts
+            (mount.type, mount.target, mount.source, mount.id, mount.variable, self._mount_key(mount, stage))
+            for mount in run.mounts
         ]
         network = self._options.network if run.network == "default" else run.network
         key = cache_key(state.key, "RUN", argv, script, declared, mounts, network)
@@ -331,16 +332,16 @@ class Builder:
 
     def _mounts(self, state: BuildState, run: Run, stage: Stage) -> list[RunMount]:
         found: list[RunMount] = []
-        for one in run.mounts:
-            target = expand(one.target, self._variables(state))
-            if one.type == "secret" and not target and not one.variable:
-                target = f"/run/secrets/{one.id}"
-            elif one.type == "ssh" and not target:
+        for mount in run.mounts:
+            target = expand(mount.target, self._variables(state))
+            if mount.type == "secret" and not target and not mount.variable:
+                target = f"/run/secrets/{mount.id}"
+            elif mount.type == "ssh" and not target:
                 target = f"/run/buildkit/ssh_agent.{len(found)}"
             path = absolute_path(state.config.config, target).rstrip("/") if target else ""
-            origin = self._origin(one.origin, stage) if one.origin else None
-            found.append(self._steps.mount(one, path, self._context.tree, origin))
-            if one.type == "ssh" and not self._options.ssh:
+            origin = self._origin(mount.origin, stage) if mount.origin else None
+            found.append(self._steps.mount(mount, path, self._context.tree, origin))
+            if mount.type == "ssh" and not self._options.ssh:
                 self._progress.warning("--mount=type=ssh is absent: --ssh default gives the build your SSH agent")
         return found
 
@@ -453,14 +454,14 @@ def _global_arguments(dockerfile: Dockerfile, options: BuildOptions) -> dict[str
 
 def unused_arguments(dockerfile: Dockerfile, options: BuildOptions) -> list[str]:
     """Build arguments that no ARG declares."""
-    every = [*dockerfile.arguments, *(one for stage in dockerfile.stages for one in stage.instructions)]
-    declared = {name for one in every if isinstance(one, Arg) for name, _ in one.arguments}
+    every = [*dockerfile.arguments, *(instruction for stage in dockerfile.stages for instruction in stage.instructions)]
+    declared = {name for instruction in every if isinstance(instruction, Arg) for name, _ in instruction.arguments}
     return sorted(set(options.build_args) - declared - PREDEFINED_ARGUMENTS)
 
 
 def _earlier_stage(dockerfile: Dockerfile, name: str, stage: Stage) -> Stage | None:
     """The stage of this name or number before another one."""
-    before = [one for one in dockerfile.stages[: stage.index] if one.origin.alias == name.lower()]
+    before = [earlier for earlier in dockerfile.stages[: stage.index] if earlier.origin.alias == name.lower()]
     if before:
         return before[-1]
     number = parse_decimal(name)

@@ -21,7 +21,7 @@ PYTHON_LABEL = "dev.trainwright.python"
 """The Python of this machine whose packages the image's Python has."""
 
 _TIME = 315_532_800
-"""Of its files, so that they are always the same: 1980, the oldest time of ZIP archives."""
+"""The time of its files, so that they are always the same: 1980, the oldest time of ZIP archives."""
 
 _DESCRIBE = """
 import json, os, site, sys, sysconfig
@@ -78,7 +78,7 @@ class HostPython:
 
     @property
     def directories(self) -> list[str]:
-        """Of this Python and the one that its environment was made from."""
+        """The directories of this Python and of the one that its environment was made from."""
         found = {os.path.dirname(os.path.dirname(path)) for path in (self.path, self.executable)}
         return sorted(found - {"/", "/usr", "/usr/local"})
 
@@ -196,5 +196,5 @@ def write_files(files: dict[str, str | bytes], top: str) -> None:
             file.write(content.encode() if isinstance(content, str) else content)
         os.chmod(target, 0o755 if os.path.dirname(target).endswith("/bin") else 0o644)
     for directory, _, names in os.walk(top):
-        for one in (directory, *(f"{directory}/{name}" for name in names)):
-            os.utime(one, (_TIME, _TIME), follow_symlinks=False)
+        for path in (directory, *(f"{directory}/{name}" for name in names)):
+            os.utime(path, (_TIME, _TIME), follow_symlinks=False)

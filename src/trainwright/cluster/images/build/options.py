@@ -37,7 +37,7 @@ class BuildOptions:
     network: str = "default"
     """That of RUN lines which do not say another one: the network of this machine, or `none`."""
     labels: Mapping[str, str] = field(default_factory=dict)
-    """Of the image, beside those of the Dockerfile."""
+    """Labels of the image, beside those of the Dockerfile."""
     target: str = ""
     platform: Platform = field(default_factory=Platform.of_this_machine)
     no_cache: bool = False

@@ -24,9 +24,9 @@ class RunMount:
     target: str
     """An absolute path; empty for a secret that is a variable alone."""
     tree: Tree | None = None
-    """Of a cache, or of the context."""
+    """The directory of a cache, or of the context."""
     layers: Sequence[str] | None = None
-    """Of the image in which the source is."""
+    """The layers of the image in which the source is."""
     secret: bytes | None = field(default=None, repr=False)
     agent: str = ""
     """The socket of an SSH agent."""

@@ -108,7 +108,7 @@ class Steps:
         return self._change(state, copy_files, show_origin)
 
     def _directories(self, state: BuildState) -> list[str]:
-        """Of the layers, the topmost first."""
+        """The directories of the layers, the topmost first."""
         try:
             return [str(path) for path in self._unpacked.directories(state.as_image())] if state.layers else []
         except LayerError as error:
@@ -181,16 +181,16 @@ class Steps:
         config = state.config.config
         inherited = self._options.environment if state.uses_host_files else {}
         variables = {"PATH": DEFAULT_PATH, "HOSTNAME": container, **inherited, **arguments, **environment(config)}
-        for one in mounts:
-            variables |= one.variables
+        for mount in mounts:
+            variables |= mount.variables
         argv, script = command_of(run, shell_of(config))
         # The machine's /root is closed to an ordinary user, who is root here.
         home = str(Path.home()) if state.uses_host_files else "/root"
 
         def execute() -> None:
             try:
-                for one in mounts:
-                    one.mount_memory()
+                for mount in mounts:
+                    mount.mount_memory()
                 if state.uses_host_files:
                     with suppress(OSError):
                         os.makedirs(home, exist_ok=True)  # one in /tmp, where builds have their own files
@@ -201,13 +201,13 @@ class Steps:
             os._exit(_NOT_EXECUTABLE)
 
         def show_mounts(scratch: str) -> list[Bind]:
-            return [bind for one in mounts for bind in one.binds(scratch)]
+            return [bind for mount in mounts for bind in mount.binds(scratch)]
 
         with self._scratch() as scratch:
             status = self._run(state, scratch, execute, show_mounts, network=network)
             if status:
                 return status, None
-            return 0, self._gather(state, scratch, [one.target for one in mounts if one.target])
+            return 0, self._gather(state, scratch, [mount.target for mount in mounts if mount.target])
 
     def mount(self, what: Mount, target: str, context: Tree, origin: BuildState | None) -> RunMount:
         """A mount of RUN; `origin` is the image of `from=`."""
@@ -328,7 +328,7 @@ def _execute(
     elif "/" in argv[0]:
         candidates, words = [argv[0]], argv
     else:
-        candidates, words = [f"{one or '.'}/{argv[0]}" for one in values["PATH"].split(":")], argv
+        candidates, words = [f"{directory or '.'}/{argv[0]}" for directory in values["PATH"].split(":")], argv
     found = _NOT_FOUND
     for program in candidates:
         try:

@@ -91,7 +91,7 @@ class IgnoreRules:
             ancestors.append(ancestors[-1][:slash])
         ignored = False
         for pattern in self._patterns:
-            if pattern.exception == ignored and any(pattern.regex.fullmatch(one) for one in ancestors):
+            if pattern.exception == ignored and any(pattern.regex.fullmatch(ancestor) for ancestor in ancestors):
                 ignored = not pattern.exception
         return ignored
 

@@ -54,7 +54,7 @@ class Mount:
     user: int = 0
     group: int = 0
     size: str = ""
-    """Of a tmpfs, as mount(8) reads it."""
+    """The size of a tmpfs, as mount(8) reads it."""
     variable: str = ""
     """The variable that has a secret."""
 
@@ -85,7 +85,7 @@ class Copy(Instruction):
     excludes: tuple[str, ...] = ()
     parents: bool = False
     unpack: bool | None = None
-    """Of ADD: whether archives are unpacked; None unpacks local ones, not those from an address."""
+    """Whether ADD unpacks archives; None: local ones, not those from an address."""
 
     @property
     def is_add(self) -> bool:

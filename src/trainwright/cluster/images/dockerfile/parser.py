@@ -75,7 +75,7 @@ class _Line:
     flags: dict[str, list[str]]
     rest: str
     offset: int
-    """Of the rest in the line."""
+    """The column of the rest in the line."""
     warnings: list[str]
     used: set[str] = field(default_factory=set)
 

@@ -150,7 +150,7 @@ def enter_image_root(
 ) -> None:
     """Gives this process, which has namespaces of its own, the root directory."""
     mount(None, "/", None, REC | PRIVATE)
-    sources = [(os.open(one.source, os.O_PATH | os.O_CLOEXEC), one) for one in (*binds, *prepare())]
+    sources = [(os.open(bind.source, os.O_PATH | os.O_CLOEXEC), bind) for bind in (*binds, *prepare())]
     user_namespace = in_user_namespace()
     host_mounts = read_mounts()
     hidden_paths = HiddenDirectories(hidden, host_mounts) if host_files else None
@@ -175,12 +175,12 @@ def enter_image_root(
     old_root = f"/.host-{os.urandom(8).hex()}"
     os.mkdir(root + old_root)
     pivot_root(root, root + old_root)
-    for descriptor, one in sources:
-        point = resolve_without_proc(one.target)
+    for descriptor, wanted in sources:
+        point = resolve_without_proc(wanted.target)
         _make_mount_point(point, directory=os.path.isdir(f"/proc/self/fd/{descriptor}"))
         bind(f"/proc/self/fd/{descriptor}", point)
         os.close(descriptor)
-        if one.read_only:
+        if wanted.read_only:
             make_read_only(point)
     if hidden_paths is not None:
         covers = Covers()

@@ -34,7 +34,7 @@ class PackedLayer:
     diff_id: str
     """The digest of the uncompressed stream."""
     size: int
-    """Of the uncompressed stream."""
+    """Bytes of the uncompressed stream."""
     entries: int
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 _BLOCK = 512
 _MAX_HEADER_BYTES = 1 << 20
-"""Of a long name or of pax records."""
+"""The most bytes of a long name or of pax records."""
 _XATTR = "SCHILY.xattr."
 
 
@@ -22,7 +22,7 @@ class TarError(Exception):
 class TarEntry:
     name: bytes
     type: bytes
-    """Of tar: `0` file, `1` hard link, `2` symbolic link, `3` and `4` devices, `5` directory, `6` pipe."""
+    """In the header: `0` file, `1` hard link, `2` symbolic link, `3` and `4` devices, `5` directory, `6` pipe."""
     mode: int = 0o644
     user: int = 0
     group: int = 0

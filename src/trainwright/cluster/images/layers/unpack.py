@@ -28,7 +28,7 @@ _RESOLVE_IN_ROOT = 0x10
 _RESOLVE_NO_MAGICLINKS = 0x02
 _FREE_SHARE = 0.95
 _MAX_TIMES = 200_000
-"""Of how many directories the times are kept: they are in memory until the end."""
+"""The most directories whose times are kept: they are in memory until the end."""
 _DIRECTORY = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
 
 
@@ -105,10 +105,10 @@ class _Unpacker:
         self._parent: tuple[bytes, int] | None = None
         """The directory of the last entry: most entries are beside the one before them."""
         self._times: dict[bytes, int] = {}
-        """Of directories, set at the end: what is made in them changes them."""
+        """The times of directories, set at the end: what is made in them changes them."""
         self._modes: dict[bytes, tuple[int, int]] = {}
-        """Of directories that their owner may not write to, with their inodes. They are set at the end: an ordinary
-        user could add nothing later."""
+        """The modes of directories that their owner may not write to, with their inodes. They are set at the end: an
+        ordinary user could add nothing later."""
 
     def add(self, entry: TarEntry, tar: TarStream) -> None:
         self.entries += 1

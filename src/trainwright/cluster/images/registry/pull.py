@@ -92,7 +92,7 @@ class _Puller:
             return self._store.add_image(data, reference=self._reference, pulled_digest=index_digest or digest_of(data))
 
     async def _check_platform(self, manifest: Manifest, wanted: Platform) -> None:
-        """Of an image for one platform, which has no index that could be asked."""
+        """Checks an image for one platform, which has no index that could be asked."""
         await self._fetch_blob(manifest.config, shown=False)
         offered = ImageConfig.decode(self._store.read_document(manifest.config)).platform
         if offered.architecture and not offered.runs_on(wanted):
@@ -109,7 +109,7 @@ class _Puller:
 
     def _is_built(self, image: Image) -> bool:
         layers = image.manifest.layers
-        return any(self._store.is_built(one.digest) for one in layers) and all(map(self._store.has_layer, layers))
+        return any(self._store.is_built(layer.digest) for layer in layers) and all(map(self._store.has_layer, layers))
 
     async def _fetch_blobs(self, blobs: list[Descriptor]) -> None:
         try:

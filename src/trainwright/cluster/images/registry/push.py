@@ -33,7 +33,7 @@ _MOST_SOURCES = 3
 class Pushed:
     digest: str
     size: int
-    """Of the manifest."""
+    """Bytes of the manifest."""
 
 
 async def push_image(

@@ -12,7 +12,7 @@ from trainwright.cluster.controllers.scheduler_filters import (
     SchedulablePodSpec,
     accepts_daemon,
 )
-from trainwright.cluster.controllers.workloads.plans.owned_pods import available_at, is_active, is_ready
+from trainwright.cluster.controllers.workloads.plans.owned_pods import is_active, is_available, is_ready
 from trainwright.cluster.controllers.workloads.plans.pod_template import REVISION_HASH, render_pod
 from trainwright.cluster.controllers.workloads.plans.rollout_sizes import scaled
 from trainwright.objects import Object
@@ -64,7 +64,7 @@ def plan_daemon_set(
     if "deletionTimestamp" in daemon_set["metadata"]:
         return DaemonSetPlan()
     by_node: dict[str, list[Pod]] = {}
-    for pod in sorted(pods, key=lambda one: (one.metadata.creation_timestamp, one.metadata.name)):
+    for pod in sorted(pods, key=lambda pod: (pod.metadata.creation_timestamp, pod.metadata.name)):
         if not pod.metadata.terminating:
             by_node.setdefault(target_of(pod), []).append(pod)
     surplus = [pod for node, several in by_node.items() for pod in (several if node not in nodes else several[1:])]
@@ -92,20 +92,12 @@ def _outdated(
     return (*dead, *alive[: max(0, most - unavailable)])
 
 
-def is_available(daemon_set: Object, pod: Pod, now: datetime) -> bool:
-    seconds = daemon_set["spec"].get("minReadySeconds", 0)
-    if not seconds:
-        return is_ready(pod)
-    moment = available_at(pod, seconds)
-    return moment is not None and moment <= now
-
-
 def rendered_pod(daemon_set: Object, node: str, revision: str, template: Object, *, with_node: bool = True) -> Object:
     """A pod for that node: the scheduler places it there, also if the node is not ready or cordoned."""
     generation = (daemon_set["metadata"].get("annotations") or {}).get(_TEMPLATE_GENERATION, "1")
     pod = render_pod(daemon_set, template, labels={REVISION_HASH: revision, _GENERATION: generation})
     spec = pod["spec"]
-    known = {(one.get("key"), one.get("effect")) for one in spec.get("tolerations") or ()}
+    known = {(toleration.get("key"), toleration.get("effect")) for toleration in spec.get("tolerations") or ()}
     added = [
         {"key": key, "operator": "Exists", "effect": effect} for key, effect in _TOLERATED if (key, effect) not in known
     ]

@@ -61,7 +61,7 @@ def plan_deployment(
     deployment: Object, replica_sets: Iterable[Object], *, live_pods: Mapping[str, int], now: datetime
 ) -> DeploymentPlan:
     """`replica_sets` are those that the Deployment owns; `live_pods` counts their unfinished pods by the set's uid."""
-    rollout = _Rollout(copied(deployment), [copied(one) for one in replica_sets], live_pods, now)
+    rollout = _Rollout(copied(deployment), [copied(replica_set) for replica_set in replica_sets], live_pods, now)
     status = rollout.run()
     plan, changed = rollout.plan, rollout.deployment | {"status": status}
     if changed != deployment | {"status": deployment.get("status") or {}}:
@@ -99,8 +99,8 @@ class _Rollout:
         self._size = replicas_of(deployment)
         sets.sort(key=_age)
         template = deployment["spec"]["template"]
-        self._new = next((one for one in sets if same_template(one["spec"]["template"], template)), None)
-        self._old = [one for one in sets if one is not self._new]
+        self._new = next((known for known in sets if same_template(known["spec"]["template"], template)), None)
+        self._old = [replica_set for replica_set in sets if replica_set is not self._new]
 
     def run(self) -> Object:
         """Plans the writes and returns the new status."""
@@ -123,9 +123,9 @@ class _Rollout:
     # The two strategies
 
     def _recreate(self) -> Object:
-        active = [one for one in self._old if replicas_of(one)]
-        for one in active:
-            self._scale(one, 0)
+        active = [replica_set for replica_set in self._old if replicas_of(replica_set)]
+        for replica_set in active:
+            self._scale(replica_set, 0)
         if active or self._old_pods_run():
             return self._rollout_status()
         self._scale(self._ensure_new(), self._size)
@@ -148,27 +148,27 @@ class _Rollout:
 
     def _shrink_old(self, new: Object) -> bool:
         """Scales old ReplicaSets down as far as availability allows, unhealthy pods first."""
-        active = [one for one in self._old if replicas_of(one)]
+        active = [replica_set for replica_set in self._old if replicas_of(replica_set)]
         least = self._size - max_unavailable(self.deployment)
         new_unavailable = replicas_of(new) - _available(new)
         room = _total(self._all()) - least - new_unavailable
         if not active or room <= 0:
             return False
-        unhealthy = self._shrink(active, room, lambda one: replicas_of(one) - _available(one))
-        surplus = sum(_available(one) for one in [*active, new]) - least
+        unhealthy = self._shrink(active, room, lambda replica_set: replicas_of(replica_set) - _available(replica_set))
+        surplus = sum(_available(replica_set) for replica_set in [*active, new]) - least
         return bool(unhealthy + self._shrink(active, surplus, replicas_of))
 
     def _shrink(self, sets: Sequence[Object], most: int, removable: Callable[[Object], int]) -> int:
         removed = 0
-        for one in sets:
-            count = min(most - removed, replicas_of(one), max(removable(one), 0))
+        for replica_set in sets:
+            count = min(most - removed, replicas_of(replica_set), max(removable(replica_set), 0))
             if count > 0:
-                self._scale(one, replicas_of(one) - count)
+                self._scale(replica_set, replicas_of(replica_set) - count)
                 removed += count
         return removed
 
     def _old_pods_run(self) -> bool:
-        if sum((one.get("status") or {}).get("replicas", 0) for one in self._old):
+        if sum((replica_set.get("status") or {}).get("replicas", 0) for replica_set in self._old):
             return True
         new = self._new["metadata"]["uid"] if self._new is not None else None
         return any(count for uid, count in self._live_pods.items() if uid != new)
@@ -252,21 +252,21 @@ class _Rollout:
 
     def _was_scaled(self) -> bool:
         """True if `replicas` changed since the ReplicaSets were last scaled."""
-        wanted = (_annotated(one, _DESIRED) for one in self._all() if replicas_of(one))
+        wanted = (_annotated(replica_set, _DESIRED) for replica_set in self._all() if replicas_of(replica_set))
         return any(count is not None and count != self._size for count in wanted)
 
     def _scale_all(self) -> None:
         """Scales without progress of the rollout: one ReplicaSet to the full size, several in proportion."""
-        active = [one for one in self._all() if replicas_of(one)]
+        active = [replica_set for replica_set in self._all() if replicas_of(replica_set)]
         if len(active) <= 1:
             latest = active[0] if active else self._new or next(reversed(self._old), None)
             if latest is not None:
                 # Upstream leaves the annotations if the size is right, and then finds a scaling without end.
                 self._scale(latest, self._size, annotate=True)
         elif self._is_saturated():
-            for one in active:
-                if one is not self._new:
-                    self._scale(one, 0)
+            for replica_set in active:
+                if replica_set is not self._new:
+                    self._scale(replica_set, 0)
         elif self.deployment["spec"]["strategy"]["type"] == "RollingUpdate":
             self._scale_in_proportion(active)
 
@@ -281,59 +281,59 @@ class _Rollout:
             active.sort(key=_age, reverse=missing > 0)
             active.sort(key=replicas_of, reverse=True)
         sizes, added = [], 0
-        for one in active:
-            share = self._share(one, missing - added) if missing else 0
-            sizes.append(replicas_of(one) + share)
+        for replica_set in active:
+            share = self._share(replica_set, missing - added) if missing else 0
+            sizes.append(replicas_of(replica_set) + share)
             added += share
         if missing:
             sizes[0] = max(sizes[0] + missing - added, 0)
-        for one, size in zip(active, sizes, strict=True):
-            self._scale(one, size, annotate=True)
+        for replica_set, size in zip(active, sizes, strict=True):
+            self._scale(replica_set, size, annotate=True)
 
-    def _share(self, one: Object, left: int) -> int:
+    def _share(self, replica_set: Object, left: int) -> int:
         """The part of the missing (or, if negative, surplus) pods that a ReplicaSet gets."""
         if not left:
             return 0
         if not self._size:
-            return max(-replicas_of(one), left)
-        before = _annotated(one, _MAX) or self._before.get("replicas", 0)
+            return max(-replicas_of(replica_set), left)
+        before = _annotated(replica_set, _MAX) or self._before.get("replicas", 0)
         if not before:
             return 0
-        size = Fraction(replicas_of(one) * (self._size + max_surge(self.deployment)), before)
-        share = int(size + Fraction(1, 2)) - replicas_of(one)
+        size = Fraction(replicas_of(replica_set) * (self._size + max_surge(self.deployment)), before)
+        share = int(size + Fraction(1, 2)) - replicas_of(replica_set)
         return min(share, left) if left > 0 else max(share, left)
 
-    def _scale(self, one: Object, size: int, *, annotate: bool = False) -> bool:
+    def _scale(self, replica_set: Object, size: int, *, annotate: bool = False) -> bool:
         """Returns whether the size changes. `annotate`: the annotations are updated even if it does not."""
-        before = replicas_of(one)
+        before = replicas_of(replica_set)
         wanted = self._size_annotations()
-        annotations = one["metadata"].get("annotations") or {}
+        annotations = replica_set["metadata"].get("annotations") or {}
         stale = annotate and not wanted.items() <= annotations.items()
         if before == size and not stale:
             return False
-        one["spec"]["replicas"] = size
-        one["metadata"]["annotations"] = annotations | wanted
-        self._updated(one)
+        replica_set["spec"]["replicas"] = size
+        replica_set["metadata"]["annotations"] = annotations | wanted
+        self._updated(replica_set)
         if before != size:
             direction = "up" if before < size else "down"
-            name = one["metadata"]["name"]
+            name = replica_set["metadata"]["name"]
             self.plan.events.append(f"Scaled {direction} replica set {name} from {before} to {size}")
         return before != size
 
     def _size_annotations(self) -> dict[str, str]:
         return {_DESIRED: str(self._size), _MAX: str(self._size + max_surge(self.deployment))}
 
-    def _updated(self, one: Object) -> None:
-        if one is not self.plan.create:
-            self.plan.update[one["metadata"]["name"]] = one
+    def _updated(self, replica_set: Object) -> None:
+        if replica_set is not self.plan.create:
+            self.plan.update[replica_set["metadata"]["name"]] = replica_set
 
     def _delete_history(self) -> None:
         limit = self.deployment["spec"].get("revisionHistoryLimit", _MAX_INT32)
-        alive = [one for one in self._old if "deletionTimestamp" not in one["metadata"]]
-        for one in sorted(alive, key=_revision)[: max(len(alive) - limit, 0)]:
-            status, metadata = one.get("status") or {}, one["metadata"]
+        alive = [replica_set for replica_set in self._old if "deletionTimestamp" not in replica_set["metadata"]]
+        for replica_set in sorted(alive, key=_revision)[: max(len(alive) - limit, 0)]:
+            status, metadata = replica_set.get("status") or {}, replica_set["metadata"]
             observed = metadata.get("generation", 0) <= status.get("observedGeneration", 0)
-            if not status.get("replicas") and not replicas_of(one) and observed:
+            if not status.get("replicas") and not replicas_of(replica_set) and observed:
                 self.plan.delete.append(metadata["name"])
 
     # Status
@@ -363,26 +363,26 @@ class _Rollout:
         return [*self._old, self._new] if self._new is not None else self._old
 
 
-def _age(one: Object) -> tuple[str, str]:
-    return one["metadata"].get("creationTimestamp") or "9999", one["metadata"]["name"]
+def _age(replica_set: Object) -> tuple[str, str]:
+    return replica_set["metadata"].get("creationTimestamp") or "9999", replica_set["metadata"]["name"]
 
 
 def _total(sets: Iterable[Object]) -> int:
     return sum(map(replicas_of, sets))
 
 
-def _available(one: Object) -> int:
+def _available(replica_set: Object) -> int:
     """Right after scaling down, the status still counts the pods that are about to be deleted."""
-    return min(int((one.get("status") or {}).get("availableReplicas", 0)), replicas_of(one))
+    return min(int((replica_set.get("status") or {}).get("availableReplicas", 0)), replicas_of(replica_set))
 
 
-def _revision(one: Object) -> int:
-    return _annotated(one, REVISION) or 0
+def _revision(replica_set: Object) -> int:
+    return _annotated(replica_set, REVISION) or 0
 
 
-def _annotated(one: Object, key: str) -> int | None:
+def _annotated(replica_set: Object, key: str) -> int | None:
     """The number in an annotation; None if it has none."""
-    return parse_decimal((one["metadata"].get("annotations") or {}).get(key, ""))
+    return parse_decimal((replica_set["metadata"].get("annotations") or {}).get(key, ""))
 
 
 def _with_revision(history: str, revision: int) -> str:

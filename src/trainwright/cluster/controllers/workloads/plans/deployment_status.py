@@ -55,8 +55,8 @@ def rollout_status(
         _set_progress(deployment, before, status, new, now)
     failures = [
         condition
-        for one in ([new] if new is not None else []) + list(sets)
-        if (condition := find_condition(one.get("status") or {}, "ReplicaFailure")) is not None
+        for replica_set in ([new] if new is not None else []) + list(sets)
+        if (condition := find_condition(replica_set.get("status") or {}, "ReplicaFailure")) is not None
     ]
     if failures:
         _copy_failure(status, failures[0])
@@ -144,7 +144,7 @@ def _condition(type_: str, value: str, reason: str, message: str, now: datetime)
 
 
 def _remove_condition(status: Object, type_: str) -> None:
-    status["conditions"] = [one for one in status.get("conditions") or () if one["type"] != type_]
+    status["conditions"] = [condition for condition in status.get("conditions") or () if condition["type"] != type_]
 
 
 def _has_progressed(before: Object, status: Object) -> bool:
@@ -165,4 +165,4 @@ def _has_timed_out(deployment: Object, status: Object, now: datetime) -> bool:
 
 
 def _sum(sets: Sequence[Object], name: str) -> int:
-    return sum((one.get("status") or {}).get(name, 0) for one in sets)
+    return sum((replica_set.get("status") or {}).get(name, 0) for replica_set in sets)

@@ -77,7 +77,7 @@ def _expiry(job: Object, now: datetime) -> JobPlan:
     if seconds is None or "deletionTimestamp" in job["metadata"]:
         return JobPlan()
     status = job["status"]
-    finished = next(one for one in status["conditions"] if one["type"] in {"Complete", "Failed"})
+    finished = next(condition for condition in status["conditions"] if condition["type"] in {"Complete", "Failed"})
     left = (parse_time(finished["lastTransitionTime"]) + timedelta(seconds=seconds) - now).total_seconds()
     return JobPlan(requeue_after=left) if left > 0 else JobPlan(expired=True)
 
@@ -265,7 +265,7 @@ class _JobSync:
         name, suffix = self._job["metadata"]["name"], f"-{index}-"
         for container in (template["spec"].get("initContainers") or []) + template["spec"]["containers"]:
             variables = container.setdefault("env", [])
-            if all(one["name"] != _INDEX_VARIABLE for one in variables):
+            if all(variable["name"] != _INDEX_VARIABLE for variable in variables):
                 source = {"fieldRef": {"fieldPath": f"metadata.labels['{INDEX}']"}}
                 variables.append({"name": _INDEX_VARIABLE, "valueFrom": source})
         template["spec"]["hostname"] = f"{name}-{index}"
@@ -381,7 +381,7 @@ class _JobSync:
         if not has_failed(pod, self._job):
             return False
         index = completion_index(pod)
-        settled = self._succeeded_indexes | self._failed_indexes | {completion_index(one) for one in self._active}
+        settled = self._succeeded_indexes | self._failed_indexes | {completion_index(other) for other in self._active}
         if not self._limits_indexes or index is None or index in settled:
             return True
         return self._replaced(index) is not pod
@@ -423,7 +423,7 @@ class _JobSync:
     def _add_condition(self, type_: str, status: str, reason: str, message: str) -> None:
         moment = format_time(self._now)
         condition = {"type": type_, "status": status, "lastProbeTime": moment, "lastTransitionTime": moment}
-        others = [one for one in self._status.get("conditions") or () if one["type"] != type_]
+        others = [condition for condition in self._status.get("conditions") or () if condition["type"] != type_]
         self._status["conditions"] = [*others, condition | {"reason": reason, "message": message}]
 
     def _set(self, name: str, value: int | str) -> None:

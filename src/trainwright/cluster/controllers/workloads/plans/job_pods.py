@@ -136,8 +136,10 @@ def match_failure_policy(job: Object, pod: Pod) -> PolicyMatch:
                 code = status.state.terminated.exit_code
                 text = f"Container {status.name} for pod {_name(pod)} failed with exit code {code}"
         else:
-            wanted = {(one.get("type"), one.get("status")) for one in rule.get("onPodConditions") or ()}
-            met = next((one.type for one in pod.status.conditions if (one.type, one.status) in wanted), "")
+            patterns = rule.get("onPodConditions") or ()
+            wanted = {(pattern.get("type"), pattern.get("status")) for pattern in patterns}
+            present = {condition.type: condition.status for condition in pod.status.conditions}
+            met = next((type_ for type_, status in present.items() if (type_, status) in wanted), "")
             text = f"Pod {_name(pod)} has condition {met}" if met else ""
         if text:
             return PolicyMatch(rule["action"], f"{text} matching {rule['action']} rule at index {index}")

@@ -1,6 +1,6 @@
 """Which pods an owner has: those it controls, and orphans that its selector matches."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -52,7 +52,7 @@ def is_ready(pod: Pod) -> bool:
 
 
 def ready_condition(pod: Pod) -> PodCondition | None:
-    return next((one for one in pod.status.conditions if one.type == "Ready"), None)
+    return next((condition for condition in pod.status.conditions if condition.type == "Ready"), None)
 
 
 def available_at(pod: Pod, min_ready_seconds: int) -> datetime | None:
@@ -61,3 +61,20 @@ def available_at(pod: Pod, min_ready_seconds: int) -> datetime | None:
     if condition is None or condition.status != "True" or not condition.last_transition_time:
         return None
     return parse_time(condition.last_transition_time) + timedelta(seconds=min_ready_seconds)
+
+
+def is_available(owner: Object, pod: Pod, now: datetime) -> bool:
+    """Whether the pod has been ready for the `minReadySeconds` of its owner."""
+    seconds = owner["spec"].get("minReadySeconds", 0)
+    if not seconds:
+        return is_ready(pod)
+    moment = available_at(pod, seconds)
+    return moment is not None and moment <= now
+
+
+def next_availability_check(owner: Object, pods: Sequence[Pod], now: datetime) -> float | None:
+    """Seconds until the next ready pod becomes available; None if no time has to pass."""
+    seconds = owner["spec"].get("minReadySeconds", 0)
+    times = [available_at(pod, seconds) for pod in pods if is_active(pod)]
+    waiting = [(moment - now).total_seconds() for moment in times if moment is not None and moment > now]
+    return min(waiting, default=None)

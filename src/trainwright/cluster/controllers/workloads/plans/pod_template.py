@@ -35,9 +35,9 @@ def template_hash(template: Object, collisions: int | None) -> str:
     return "".join(_ALPHABET[ord(digit) % len(_ALPHABET)] for digit in str(_fnv32a(content)))
 
 
-def same_template(one: Object, other: Object) -> bool:
+def same_template(template: Object, other: Object) -> bool:
     """Empty maps and lists equal missing ones. The label with the hash does not count."""
-    return bool(_normal(_without_hash(one)) == _normal(_without_hash(other)))
+    return bool(_normal(_without_hash(template)) == _normal(_without_hash(other)))
 
 
 def _without_hash(template: Object) -> Object:

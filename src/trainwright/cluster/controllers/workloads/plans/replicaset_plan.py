@@ -5,12 +5,13 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from trainwright.cluster.controllers.workloads.plans.owned_pods import (
-    available_at,
     is_active,
+    is_available,
     is_ready,
     ready_condition,
 )
 from trainwright.objects import Object
+from trainwright.objects.conditions import find_condition
 from trainwright.objects.kinds.pods import Pod
 from trainwright.objects.times import format_time, unix_seconds
 
@@ -72,40 +73,17 @@ def replica_set_status(
     counts = {
         "fullyLabeledReplicas": sum(labels <= pod.metadata.labels.items() for pod in active),
         "readyReplicas": sum(is_ready(pod) for pod in active),
-        "availableReplicas": sum(_is_available(pod, spec.get("minReadySeconds", 0), now) for pod in active),
+        "availableReplicas": sum(is_available(replica_set, pod, now) for pod in active),
         "observedGeneration": replica_set["metadata"].get("generation", 0),
     }
     status: Object = {"replicas": len(active), **{name: count for name, count in counts.items() if count}}
     status["terminatingReplicas"] = sum(pod.metadata.terminating and not pod.finished for pod in pods)
-    conditions = [one for one in old.get("conditions") or () if one["type"] != "ReplicaFailure"]
+    known = find_condition(old, "ReplicaFailure")
+    conditions = [condition for condition in old.get("conditions") or () if condition != known]
     if failure is not None:
-        known = next((one for one in old.get("conditions") or () if one["type"] == "ReplicaFailure"), None)
-        conditions.append(known or _failure_condition(*failure, now))
+        reason, message = failure
+        failed = {"type": "ReplicaFailure", "status": "True", "lastTransitionTime": format_time(now)}
+        conditions.append(known or failed | {"reason": reason, "message": message})
     if conditions:
         status["conditions"] = conditions
     return status
-
-
-def next_availability_check(replica_set: Object, pods: Sequence[Pod], now: datetime) -> float | None:
-    """Seconds until the next ready pod becomes available; None if no time has to pass."""
-    seconds = replica_set["spec"].get("minReadySeconds", 0)
-    times = [available_at(pod, seconds) for pod in pods if is_active(pod)]
-    waiting = [(moment - now).total_seconds() for moment in times if moment is not None and moment > now]
-    return min(waiting, default=None)
-
-
-def _is_available(pod: Pod, min_ready_seconds: int, now: datetime) -> bool:
-    if not min_ready_seconds:
-        return is_ready(pod)
-    moment = available_at(pod, min_ready_seconds)
-    return moment is not None and moment <= now
-
-
-def _failure_condition(reason: str, message: str, now: datetime) -> Object:
-    return {
-        "type": "ReplicaFailure",
-        "status": "True",
-        "lastTransitionTime": format_time(now),
-        "reason": reason,
-        "message": message,
-    }

@@ -63,7 +63,7 @@ def _in_order(spec: Object, wanted: range, pods: Mapping[int, Pod], now: datetim
             return StatefulSetPlan(delete=(pod,))
         if (wait := _unavailable(pod, spec, now)) is not None:
             return StatefulSetPlan(blocked=True, wait=wait or None)
-    for ordinal in sorted((one for one in pods if one not in wanted), reverse=True):
+    for ordinal in sorted((number for number in pods if number not in wanted), reverse=True):
         pod = pods[ordinal]
         return StatefulSetPlan(blocked=True) if pod.metadata.terminating else StatefulSetPlan(delete=(pod,))
     return StatefulSetPlan()
@@ -123,9 +123,11 @@ def rendered_pod(stateful_set: Object, ordinal: int, template: Object, revision:
     spec["hostname"] = pod_name
     if service := stateful_set["spec"].get("serviceName"):
         spec["subdomain"] = service
-    claims = {one["metadata"]["name"]: one for one in stateful_set["spec"].get("volumeClaimTemplates") or ()}
+    claims = {
+        template["metadata"]["name"]: template for template in stateful_set["spec"].get("volumeClaimTemplates") or ()
+    }
     volumes = [{"name": volume, "persistentVolumeClaim": {"claimName": f"{volume}-{pod_name}"}} for volume in claims]
-    others = [one for one in spec.get("volumes") or () if one["name"] not in claims]
+    others = [volume for volume in spec.get("volumes") or () if volume["name"] not in claims]
     if volumes or others:
         spec["volumes"] = [*volumes, *others]
     return pod

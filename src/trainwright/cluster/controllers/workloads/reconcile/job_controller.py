@@ -1,19 +1,13 @@
 """Carries out the plans for Jobs."""
 
 import asyncio
-from collections.abc import Callable, Sequence
-from datetime import datetime
 
 from trainwright.cluster.controllers.workloads.plans.job_plan import JobPlan, is_finished, plan_job
 from trainwright.cluster.controllers.workloads.plans.job_pods import FINALIZER, Backoff, is_tracked
-from trainwright.cluster.controllers.workloads.plans.owned_pods import claim_pods
 from trainwright.cluster.controllers.workloads.reconcile.pod_control import PodControl
-from trainwright.cluster.controllers.workloads.reconcile.shared_steps import requeue_after
-from trainwright.kube.client.async_client import Client
+from trainwright.cluster.controllers.workloads.reconcile.workload_caches import WorkloadCaches, requeue_after
 from trainwright.kube.client.errors import NotFound
-from trainwright.kube.controller.event_recorder import EventRecorder
 from trainwright.kube.controller.outcome import Outcome, RequeueAfter, Retry
-from trainwright.kube.controller.store import Store
 from trainwright.objects import Object
 from trainwright.objects.kinds.pods import Pod
 from trainwright.objects.resources import BATCH_JOBS
@@ -24,23 +18,10 @@ _MOST_ROUNDS = 5
 
 
 class JobController:
-    """`candidates` returns the pods that a Job owns or may adopt."""
-
-    def __init__(
-        self,
-        client: Client,
-        jobs: Store[Object],
-        pods: PodControl,
-        recorder: EventRecorder,
-        candidates: Callable[[Object], Sequence[Pod]],
-        now: Callable[[], datetime],
-    ) -> None:
-        self._client = client
-        self._jobs = jobs
-        self._pods = pods
-        self._recorder = recorder
-        self._candidates = candidates
-        self._now = now
+    def __init__(self, caches: WorkloadCaches) -> None:
+        self._caches = caches
+        self._client = caches.client
+        self._pods = PodControl(caches, _COMPONENT)
         self._backoffs: dict[str, Backoff] = {}
         """By the uid of Jobs that have not finished."""
 
@@ -48,7 +29,8 @@ class JobController:
         if job["spec"].get("managedBy") not in {None, _MANAGER}:
             return None
         for _ in range(_MOST_ROUNDS):
-            plan = plan_job(job, await self._claim(job), self._backoff(job), self._now())
+            pods = await self._pods.claim(job, finalizer=FINALIZER)
+            plan = plan_job(job, pods, self._backoff(job), self._caches.now())
             if plan.is_empty:
                 self._remember_backoff(job, plan)
                 return requeue_after(plan.requeue_after)
@@ -69,12 +51,6 @@ class JobController:
         if is_tracked(pod):
             await self._pods.remove_finalizer(pod, FINALIZER)
 
-    async def _claim(self, job: Object) -> Sequence[Pod]:
-        claim = await self._pods.claim(job, self._candidates(job), finalizer=FINALIZER)
-        if not claim.adopted and not claim.released:
-            return claim.owned
-        return claim_pods(job, self._candidates(job)).owned
-
     async def _carry_out(self, job: Object, plan: JobPlan) -> tuple[Object, str]:
         """The Job after its status was written, and the first error."""
         await asyncio.gather(*(self.untrack(pod) for pod in plan.discard))
@@ -85,10 +61,10 @@ class JobController:
                 active = plan.status.get("active", 0) - missing
                 plan.status |= {"active": active}
             job = await self._client.replace(BATCH_JOBS, job | {"status": plan.status}, subresource="status")
-            self._jobs.remember(job)
+            self._caches.stores[BATCH_JOBS.kind].remember(job)
             self._remember_backoff(job, plan)
             for type_, reason, message in plan.events:
-                self._recorder.record(job, type_, reason, message, component=_COMPONENT)
+                self._caches.recorder.record(job, type_, reason, message, component=_COMPONENT)
         if not error:
             await asyncio.gather(*(self.untrack(pod) for pod in plan.untrack))
         return job, error or failed

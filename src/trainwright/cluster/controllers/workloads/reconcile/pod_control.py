@@ -5,12 +5,10 @@ from collections.abc import Sequence
 
 import msgspec
 
-from trainwright.cluster.controllers.workloads.plans.owned_pods import Claim, claim_pods
-from trainwright.kube.client.async_client import Client
+from trainwright.cluster.controllers.workloads.plans.owned_pods import claim_pods
+from trainwright.cluster.controllers.workloads.reconcile.workload_caches import WorkloadCaches
 from trainwright.kube.client.errors import ApiError, Conflict, NotFound, Unreachable
 from trainwright.kube.client.requests import PatchKind
-from trainwright.kube.controller.event_recorder import EventRecorder
-from trainwright.kube.controller.store import Store
 from trainwright.objects import Object
 from trainwright.objects.kinds.pods import Pod, read_pod
 from trainwright.objects.metadata import controller_reference
@@ -27,9 +25,7 @@ class PodControl:
 
     def __init__(
         self,
-        client: Client,
-        pods: Store[Pod],
-        recorder: EventRecorder,
+        caches: WorkloadCaches,
         component: str,
         *,
         created: str = "Created pod: {pod}",
@@ -41,9 +37,9 @@ class PodControl:
         self._deleted = deleted
         self._not_created = not_created
         self._not_deleted = not_deleted
-        self._client = client
-        self._pods = pods
-        self._recorder = recorder
+        self._caches = caches
+        self._client = caches.client
+        self._pods = caches.pods
         self._component = component
 
     async def create(self, owner: Object, rendered: Sequence[Object]) -> tuple[int, str]:
@@ -64,15 +60,17 @@ class PodControl:
         errors = await asyncio.gather(*(self._delete(owner, pod) for pod in pods))
         return next(filter(None, errors), "")
 
-    async def claim(self, owner: Object, candidates: Sequence[Pod], *, finalizer: str = "") -> Claim:
-        """Releases the pods that the owner does not select any more, and adopts orphans that it selects."""
-        claim = claim_pods(owner, candidates)
-        await self._release(owner, claim.released)
-        await self._adopt_all(owner, claim.adopted, finalizer=finalizer)
-        return claim
+    def owned(self, owner: Object) -> Sequence[Pod]:
+        """The pods of the owner as they are in the cache."""
+        return claim_pods(owner, self._caches.pods_for(owner)).owned
 
-    async def _adopt_all(self, owner: Object, pods: Sequence[Pod], *, finalizer: str = "") -> None:
-        await asyncio.gather(*(self._adopt(controller_reference(owner), pod, finalizer) for pod in pods))
+    async def claim(self, owner: Object, *, finalizer: str = "") -> Sequence[Pod]:
+        """Releases the pods that the owner does not select any more, and adopts orphans that it selects. Returns those
+        that it then owns."""
+        claim = claim_pods(owner, self._caches.pods_for(owner))
+        await asyncio.gather(*(self._release(owner, pod) for pod in claim.released))
+        await asyncio.gather(*(self._adopt(controller_reference(owner), pod, finalizer) for pod in claim.adopted))
+        return self.owned(owner) if claim.adopted or claim.released else claim.owned
 
     async def _adopt(self, reference: Object, pod: Pod, finalizer: str) -> None:
         change: Object = {"ownerReferences": [*map(_reference, pod.metadata.owner_references), reference]}
@@ -80,23 +78,13 @@ class PodControl:
             change["finalizers"] = [*dict.fromkeys([*pod.metadata.finalizers, finalizer])]
         await self._patch(pod, change)
 
-    async def _release(self, owner: Object, pods: Sequence[Pod]) -> None:
+    async def _release(self, owner: Object, pod: Pod) -> None:
         uid = owner["metadata"]["uid"]
-        await asyncio.gather(
-            *(
-                self._patch(
-                    pod,
-                    {
-                        "ownerReferences": [_reference(one) for one in pod.metadata.owner_references if one.uid != uid]
-                        or None
-                    },
-                )
-                for pod in pods
-            )
-        )
+        kept = [_reference(reference) for reference in pod.metadata.owner_references if reference.uid != uid]
+        await self._patch(pod, {"ownerReferences": kept or None})
 
     async def remove_finalizer(self, pod: Pod, finalizer: str) -> None:
-        await self._patch(pod, {"finalizers": [one for one in pod.metadata.finalizers if one != finalizer] or None})
+        await self._patch(pod, {"finalizers": [name for name in pod.metadata.finalizers if name != finalizer] or None})
 
     async def _create(self, owner: Object, rendered: Object) -> str:
         try:
@@ -148,7 +136,7 @@ class PodControl:
         return text.format(pod=pod, kind=owner["kind"], owner=owner["metadata"]["name"], error=error)
 
     def _record(self, owner: Object, type_: str, reason: str, message: str) -> None:
-        self._recorder.record(owner, type_, reason, message, component=self._component)
+        self._caches.recorder.record(owner, type_, reason, message, component=self._component)
 
 
 def _reference(reference: msgspec.Struct) -> Object:

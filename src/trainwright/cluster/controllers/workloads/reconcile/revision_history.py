@@ -6,6 +6,7 @@ from contextlib import suppress
 from trainwright.cluster.controllers.workloads.plans.pod_template import same_template, template_hash
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.errors import AlreadyExists, NotFound
+from trainwright.kube.controller.store import raw_metadata
 from trainwright.objects import Object, copied
 from trainwright.objects.metadata import controller_reference
 from trainwright.objects.resources import CONTROLLER_REVISIONS
@@ -30,14 +31,14 @@ class RevisionHistory:
         """Oldest first."""
         metadata = owner["metadata"]
         listed = (await self._client.list(CONTROLLER_REVISIONS, namespace=metadata["namespace"])).items
-        owned = [one for one in listed if _is_owned(one, metadata["uid"])]
-        return sorted(owned, key=lambda one: one["revision"])
+        owned = [revision for revision in listed if _is_owned(revision, metadata["uid"])]
+        return sorted(owned, key=lambda revision: int(revision["revision"]))
 
     async def update_revision(self, owner: Object, known: Sequence[Object]) -> Object:
         """The revision of the owner's template, which is created, or becomes the newest again after an undo."""
         template = owner["spec"]["template"]
         number = known[-1]["revision"] + 1 if known else 1
-        equal = next((one for one in reversed(known) if same_template(template_of(one), template)), None)
+        equal = next((old for old in reversed(known) if same_template(template_of(old), template)), None)
         if equal is not None and equal is known[-1]:
             return equal
         if equal is not None:
@@ -63,14 +64,14 @@ class RevisionHistory:
 
     async def prune(self, owner: Object, known: Sequence[Object], used: Collection[str]) -> None:
         """Deletes the oldest revisions beyond the limit that no pod has; `used` are names."""
-        unused = [one for one in known if one["metadata"]["name"] not in used]
+        unused = [revision for revision in known if revision["metadata"]["name"] not in used]
         limit = owner["spec"].get("revisionHistoryLimit", 10)
-        for one in unused[: max(0, len(unused) - limit)]:
+        for revision in unused[: max(0, len(unused) - limit)]:
             with suppress(NotFound):
-                metadata = one["metadata"]
+                metadata = revision["metadata"]
                 await self._client.delete(CONTROLLER_REVISIONS, metadata["name"], namespace=metadata["namespace"])
 
 
 def _is_owned(revision: Object, uid: str) -> bool:
-    owners = revision["metadata"].get("ownerReferences") or ()
-    return any(one.get("controller") and one["uid"] == uid for one in owners)
+    owner = raw_metadata(revision).controller
+    return owner is not None and owner.uid == uid

@@ -1,10 +1,7 @@
 """Carries out the plans for StatefulSets."""
 
-from collections.abc import Callable, Sequence
 from contextlib import suppress
-from datetime import datetime
 
-from trainwright.cluster.controllers.workloads.plans.owned_pods import claim_pods
 from trainwright.cluster.controllers.workloads.plans.pod_template import REVISION_HASH
 from trainwright.cluster.controllers.workloads.plans.statefulset_plan import (
     Revisions,
@@ -16,49 +13,41 @@ from trainwright.cluster.controllers.workloads.plans.statefulset_plan import (
 )
 from trainwright.cluster.controllers.workloads.reconcile.pod_control import PodControl
 from trainwright.cluster.controllers.workloads.reconcile.revision_history import RevisionHistory, template_of
-from trainwright.cluster.controllers.workloads.reconcile.shared_steps import requeue_after, write_status
-from trainwright.kube.client.async_client import Client
+from trainwright.cluster.controllers.workloads.reconcile.workload_caches import WorkloadCaches, requeue_after
 from trainwright.kube.client.errors import AlreadyExists
-from trainwright.kube.controller.event_recorder import EventRecorder
 from trainwright.kube.controller.outcome import Outcome, Retry
-from trainwright.kube.controller.store import Store
 from trainwright.objects import Object
 from trainwright.objects.kinds.pods import Pod
 from trainwright.objects.resources import PERSISTENT_VOLUME_CLAIMS, STATEFUL_SETS
 
-COMPONENT = "statefulset-controller"
+_COMPONENT = "statefulset-controller"
 _MOST_ROUNDS = 20
+_SUCCESSFUL = "Pod {pod} in StatefulSet {owner} successful"
+_FAILED = "Pod {pod} in StatefulSet {owner} failed error: {error}"
 
 
 class StatefulSetController:
-    """`candidates` returns the pods that a StatefulSet owns or may adopt."""
-
-    def __init__(
-        self,
-        client: Client,
-        sets: Store[Object],
-        pods: PodControl,
-        recorder: EventRecorder,
-        candidates: Callable[[Object], Sequence[Pod]],
-        now: Callable[[], datetime],
-    ) -> None:
-        self._client = client
-        self._sets = sets
-        self._pods = pods
-        self._recorder = recorder
-        self._candidates = candidates
-        self._now = now
-        self._history = RevisionHistory(client)
+    def __init__(self, caches: WorkloadCaches) -> None:
+        self._caches = caches
+        self._pods = PodControl(
+            caches,
+            _COMPONENT,
+            created=f"Create {_SUCCESSFUL}",
+            deleted=f"Delete {_SUCCESSFUL}",
+            not_created=f"Create {_FAILED}",
+            not_deleted=f"Delete {_FAILED}",
+        )
+        self._history = RevisionHistory(caches.client)
 
     async def reconcile(self, stateful_set: Object) -> Outcome | None:
-        await self._pods.claim(stateful_set, self._candidates(stateful_set))
+        await self._pods.claim(stateful_set)
         known = await self._history.of(stateful_set)
         update = await self._history.update_revision(stateful_set, known)
-        by_name = {one["metadata"]["name"]: one for one in (*known, update)}
+        by_name = {revision["metadata"]["name"]: revision for revision in (*known, update)}
         revisions = _revisions(stateful_set, by_name, update["metadata"]["name"])
         error, wait = "", None
         for _ in range(_MOST_ROUNDS):
-            plan = plan_stateful_set(stateful_set, self._owned(stateful_set), revisions, self._now())
+            plan = plan_stateful_set(stateful_set, self._owned(stateful_set), revisions, self._caches.now())
             wait = plan.wait
             if plan.delete:
                 error = await self._pods.delete(stateful_set, plan.delete)
@@ -67,8 +56,8 @@ class StatefulSetController:
             if error or not (plan.create or plan.delete):
                 break
         owned = self._owned(stateful_set)
-        status = stateful_set_status(stateful_set, list(owned.values()), revisions, self._now())
-        await write_status(self._client, STATEFUL_SETS, self._sets, stateful_set, status)
+        status = stateful_set_status(stateful_set, list(owned.values()), revisions, self._caches.now())
+        await self._caches.write_status(STATEFUL_SETS, stateful_set, status)
         used = {pod.metadata.labels.get(REVISION_HASH, "") for pod in owned.values()}
         await self._history.prune(stateful_set, known, used | {status["currentRevision"], status["updateRevision"]})
         if error:
@@ -77,21 +66,20 @@ class StatefulSetController:
 
     def _owned(self, stateful_set: Object) -> dict[int, Pod]:
         name = stateful_set["metadata"]["name"]
-        owned = claim_pods(stateful_set, self._candidates(stateful_set)).owned
-        numbered = ((ordinal_of(name, pod), pod) for pod in owned)
+        numbered = ((ordinal_of(name, pod), pod) for pod in self._pods.owned(stateful_set))
         return {ordinal: pod for ordinal, pod in numbered if ordinal is not None}
 
     async def _create(self, stateful_set: Object, ordinal: int, known: dict[str, Object], revisions: Revisions) -> str:
         spec, name = stateful_set["spec"], stateful_set["metadata"]["name"]
         for claim in rendered_claims(stateful_set, ordinal):
             with suppress(AlreadyExists):
-                await self._client.create(PERSISTENT_VOLUME_CLAIMS, claim)
-                self._recorder.record(
+                await self._caches.client.create(PERSISTENT_VOLUME_CLAIMS, claim)
+                self._caches.recorder.record(
                     stateful_set,
                     "Normal",
                     "SuccessfulCreate",
                     f"Create Claim {claim['metadata']['name']} Pod {name}-{ordinal} in StatefulSet {name} success",
-                    component=COMPONENT,
+                    component=_COMPONENT,
                 )
         start = (spec.get("ordinals") or {}).get("start", 0)
         partition = (spec["updateStrategy"].get("rollingUpdate") or {}).get("partition", 0)

@@ -102,7 +102,7 @@ class Context:
     ) -> FoundFiles:
         """Finds the sources of COPY or ADD in the context, at addresses and in here-documents."""
         found = FoundFiles(pattern.template, "")
-        heredocs = {f"<<{one.name}": one for one in copy.heredocs}
+        heredocs = {f"<<{heredoc.name}": heredoc for heredoc in copy.heredocs}
         local = []
         new_files: list[NewFile] = []
         archives: list[tuple[str, str]] = []
@@ -142,7 +142,7 @@ class Context:
         return found
 
     def digest(self, source: str) -> str:
-        """Of what a bind mount of the source shows."""
+        """The digest of what a bind mount of the source shows."""
         files = self.tree.find(source)
         if not files:
             raise BuildError(f"file not found in build context or excluded by .dockerignore: --mount of {source}")

@@ -90,11 +90,11 @@ class Copier:
         created = not os.path.isdir(real)
         self._make_directories(real)
         directories = [(real, file.status)] if created and not self._job.parents else []
-        for one in tree.walk(file.path):
-            target = posixpath.join(real, one.path[len(file.path) :].lstrip("/"))
-            if one.is_directory and not os.path.isdir(target):
-                directories.append((target, one.status))
-            self._copy(tree, one, target)
+        for found in tree.walk(file.path):
+            target = posixpath.join(real, found.path[len(file.path) :].lstrip("/"))
+            if found.is_directory and not os.path.isdir(target):
+                directories.append((target, found.status))
+            self._copy(tree, found, target)
         for target, status in reversed(directories):  # what is created in them changes their times
             os.utime(target, ns=(status.st_mtime_ns, status.st_mtime_ns))
 
@@ -180,11 +180,11 @@ def make_directories(path: str, owner: Account | None) -> None:
     while not os.path.isdir(path):
         missing.append(path)
         path = posixpath.dirname(path)
-    for one in reversed(missing):
-        os.mkdir(one, 0o755)
-        os.chmod(one, 0o755)  # noqa: S103 - the mode of directories in images
+    for directory in reversed(missing):
+        os.mkdir(directory, 0o755)
+        os.chmod(directory, 0o755)  # noqa: S103 - the mode of directories in images
         if owner is not None:
-            set_owner(one, owner.user, owner.group)
+            set_owner(directory, owner.user, owner.group)
 
 
 def set_owner(path: str, user: int, group: int) -> None:

@@ -11,7 +11,7 @@ _CHUNK = 1 << 20
 
 
 def digest_of_files(tree: Tree, files: Iterable[TreeFile]) -> str:
-    """Of the files and all that is below directories among them."""
+    """One digest of the files and all that is below directories among them."""
     total = hashlib.sha256()
     for file in files:
         _add(total, tree, file, prefix=file.path)

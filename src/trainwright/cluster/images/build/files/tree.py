@@ -50,7 +50,7 @@ class Tree:
         return f"{self.root}/{path}" if path else self.root
 
     def status(self, path: str) -> os.stat_result:
-        """Of the file itself, links are not followed."""
+        """The status of the file itself: links are not followed."""
         # A trailing slash: the root may be a link in /proc/self/fd.
         return os.lstat(self.absolute(path)) if path else os.stat(f"{self.root}/.")
 
@@ -87,7 +87,7 @@ class Tree:
 
     def _existing(self, path: str) -> list[TreeFile]:
         resolved = self.resolve(path)
-        if any(self.ignores(one) and not self.has_exceptions for one in {path, resolved} if one):
+        if any(self.ignores(name) and not self.has_exceptions for name in {path, resolved} if name):
             return []
         try:
             found = TreeFile(resolved, self.status(resolved), posixpath.basename(path))
@@ -127,15 +127,15 @@ class Tree:
                 continue
             below = []
             for name in names:
-                one = f"{directory}/{name}" if directory else name
-                ignored = self.ignores(one)
+                found = f"{directory}/{name}" if directory else name
+                ignored = self.ignores(found)
                 if ignored and not self.has_exceptions:
                     continue
-                status = os.lstat(self.absolute(one))
+                status = os.lstat(self.absolute(found))
                 if not ignored:
-                    yield TreeFile(one, status)
+                    yield TreeFile(found, status)
                 if stat.S_ISDIR(status.st_mode):
-                    below.append(one)
+                    below.append(found)
             pending.extend(reversed(below))
 
     def ignored(self) -> Iterator[str]:
