@@ -44,6 +44,6 @@ def set_condition(status: Object, type_: str, *, reason: str, message: str, now:
     replaced = {type_, _EXCLUDES.get(type_)}
     others = [condition for condition in status.get("conditions") or () if condition["type"] not in replaced]
     if type_ in {SUCCEEDED, FAILED}:
-        others = [{**one, "status": "False"} if one["type"] == RUNNING else one for one in others]
+        others = [{**other, "status": "False"} if other["type"] == RUNNING else other for other in others]
     status["conditions"] = [new, *others] if type_ == CREATED else [*others, new]
     return True

@@ -67,7 +67,9 @@ class Facts:
 
     def find_extra(self, kind: str, name: str) -> ExtraView | None:
         """The observed object of that kind and name, whether the job controls it or not."""
-        return next((one for one in self.observed.extras if (one.kind, one.metadata.name) == (kind, name)), None)
+        return next(
+            (extra for extra in self.observed.extras if (extra.kind, extra.metadata.name) == (kind, name)), None
+        )
 
     def controls(self, extra: ExtraView) -> bool:
         owner = extra.metadata.controller

@@ -75,8 +75,8 @@ def _with_master(value: Any, master: str) -> Any:
         case str():
             return value.replace(_MASTER, master)
         case list():
-            return [_with_master(one, master) for one in value]
+            return [_with_master(item, master) for item in value]
         case dict():
-            return {_with_master(key, master): _with_master(one, master) for key, one in value.items()}
+            return {_with_master(key, master): _with_master(item, master) for key, item in value.items()}
         case _:
             return value

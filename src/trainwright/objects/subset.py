@@ -15,7 +15,7 @@ def covers(actual: Any, wanted: Any) -> bool:
             return (
                 isinstance(actual, list)
                 and len(actual) == len(wanted)
-                and all(covers(one, other) for one, other in zip(actual, wanted, strict=True))
+                and all(covers(*pair) for pair in zip(actual, wanted, strict=True))
             )
         case bool():
             return actual is wanted
@@ -23,8 +23,8 @@ def covers(actual: Any, wanted: Any) -> bool:
             return bool(actual == wanted and not isinstance(actual, bool)) or _same_amount(actual, wanted)
 
 
-def _same_amount(one: Any, other: Any) -> bool:
+def _same_amount(actual: Any, wanted: Any) -> bool:
     try:
-        return parse_quantity(one) == parse_quantity(other)
+        return parse_quantity(actual) == parse_quantity(wanted)
     except QuantityError:
         return False

@@ -198,9 +198,11 @@ class JobController:
 
     def _reflectors(self) -> Sequence[Reflector[Any]]:
         caches = self.caches
-        jobs = (self._watch(one, one.read, self.on_job_change) for one in caches.jobs.values())
+        jobs = (self._watch(cache, cache.read, self.on_job_change) for cache in caches.jobs.values())
         labelled: list[Views[Any]] = [caches.pods, caches.services, *caches.extras.values()]
-        children = (self._watch(one, one.convert, self.on_child_change, label_selector=JOB_NAME) for one in labelled)
+        children = (
+            self._watch(views, views.convert, self.on_child_change, label_selector=JOB_NAME) for views in labelled
+        )
         nodes = [self._watch(caches.nodes, Node, self._on_node_change)] if caches.nodes else ()
         priorities = [self._watch(caches.priorities, PriorityClass)] if caches.priorities else ()
         return [*jobs, *children, *nodes, *priorities]
@@ -299,7 +301,9 @@ def _extra_resources(
     kinds: Mapping[str, Kind], frameworks: Mapping[str, Framework], settings: Settings
 ) -> list[ExtraResource]:
     """The resources of all objects that jobs of these kinds may have besides pods and Services."""
-    declared = {one.resource: one for kind in kinds.values() for one in frameworks[kind.framework].extra_resources}
+    declared = {
+        extra.resource: extra for kind in kinds.values() for extra in frameworks[kind.framework].extra_resources
+    }
     return [*available_resources(tuple(declared.values()), settings)]
 
 

@@ -199,7 +199,7 @@ class Application:
         }
         rules = [
             *job_rules(self._kinds.values()),
-            *(rule for one, used in features.items() if used for rule in one.rules),
+            *(rule for feature, used in features.items() if used for rule in feature.rules),
         ]
         if settings.gang is not None:
             rules += [rule for rule in GANG_SCHEDULING.rules if rule.resource == settings.gang.resource]

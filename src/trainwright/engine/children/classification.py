@@ -75,7 +75,7 @@ def _classify(job: Job, wanted: dict[str, Rank], children: Iterable[C]) -> Class
             found.orphans[name] = child
         else:
             found.foreign[name] = metadata
-    found.ranked = {rank: one for name, rank in wanted.items() if (one := ours.get(name))}
+    found.ranked = {rank: known for name, rank in wanted.items() if (known := ours.get(name))}
     if len(found.ranked) < len(ours):
         found.surplus = {name: child for name, child in ours.items() if name not in wanted}
     return found

@@ -159,7 +159,7 @@ def _slots(job: Job) -> int:
 def _launcher_has_gpus(job: Job) -> bool:
     """Such a launcher computes as the workers do."""
     containers: list[Object] = job.replicas["Launcher"].template["spec"]["containers"]
-    limits = [name for one in containers for name in (one.get("resources") or {}).get("limits") or {}]
+    limits = [name for container in containers for name in (container.get("resources") or {}).get("limits") or {}]
     return any("gpu" in name for name in limits)
 
 

@@ -20,12 +20,12 @@ from trainwright.objects.subset import covers
 def ensure(facts: Facts, builder: PlanBuilder, states: Mapping[str, RoleState]) -> bool:
     """Ensures the objects that the job needs, and deletes others. False if the name of a needed object is taken."""
     declared = facts.framework.extra_objects(facts.job, states)
-    wanted = [one for one in declared if _is_available(one.of, facts.settings)]
+    wanted = [extra for extra in declared if _is_available(extra.of, facts.settings)]
     group = gang.pod_group(facts)
     if group is not None:
         wanted.append(group)
-    blocked = [one for one in wanted if not _ensure(facts, builder, one) and one.needed_by_pods]
-    names = {(one.of.resource.kind, one.name) for one in wanted}
+    blocked = [extra for extra in wanted if not _ensure(facts, builder, extra) and extra.needed_by_pods]
+    names = {(extra.of.resource.kind, extra.name) for extra in wanted}
     for present, resource in _controlled(facts):
         if (present.kind, present.metadata.name) not in names and resource.deletable:
             _delete(builder, resource, present)
@@ -43,14 +43,14 @@ def remove(facts: Facts, builder: PlanBuilder, *, suspended: bool) -> None:
 def unavailable(facts: Facts) -> Iterator[str]:
     """Warnings about objects that the job specifies and this cluster does not serve."""
     states = {role: RoleState() for role in facts.job.replicas}
-    for one in facts.framework.extra_objects(facts.job, states):
-        if not _is_available(one.of, facts.settings):
-            yield one.where_missing
+    for extra in facts.framework.extra_objects(facts.job, states):
+        if not _is_available(extra.of, facts.settings):
+            yield extra.where_missing
 
 
 def available_resources(resources: tuple[ExtraResource, ...], settings: Settings) -> tuple[ExtraResource, ...]:
     """The resources that the cluster serves, and the gang scheduler's PodGroups."""
-    served = tuple(one for one in resources if _is_available(one, settings))
+    served = tuple(resource for resource in resources if _is_available(resource, settings))
     return (*served, gang.group_resource(settings.gang)) if settings.gang else served
 
 
@@ -62,7 +62,7 @@ def _controlled(facts: Facts) -> list[tuple[ExtraView, ExtraResource]]:
     if not facts.observed.extras:
         return []
     resources = available_resources(facts.framework.extra_resources, facts.settings)
-    by_kind = {one.resource.kind: one for one in resources}
+    by_kind = {extra.resource.kind: extra for extra in resources}
     return [
         (present, by_kind[present.kind])
         for present in facts.observed.extras

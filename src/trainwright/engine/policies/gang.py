@@ -136,8 +136,10 @@ def _priority(facts: Facts, template: Object) -> int:
 
 def _requests(template: Object) -> dict[str, Fraction]:
     """A limit without a request counts as request, as the API server defaults it."""
-    resources = [container.get("resources") or {} for container in template["spec"]["containers"]]
-    return add_amounts(_amounts({**(one.get("limits") or {}), **(one.get("requests") or {})}) for one in resources)
+    stated = [container.get("resources") or {} for container in template["spec"]["containers"]]
+    return add_amounts(
+        _amounts({**(resources.get("limits") or {}), **(resources.get("requests") or {})}) for resources in stated
+    )
 
 
 def _amounts(asked: Object) -> dict[str, Fraction]:

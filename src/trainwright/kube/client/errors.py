@@ -48,7 +48,7 @@ class ApiError(Exception):
     def causes(self) -> tuple[Cause, ...]:
         """The invalid fields of the object, or the fields that another manager owns."""
         found = (self.status.get("details") or {}).get("causes") or ()
-        return tuple(Cause(*(str(one.get(key) or "") for key in ("reason", "message", "field"))) for one in found)
+        return tuple(Cause(*(str(cause.get(key) or "") for key in ("reason", "message", "field"))) for cause in found)
 
     def __reduce__(self) -> tuple[object, ...]:
         return type(self), (self.status,), {"retry_after": self.retry_after}

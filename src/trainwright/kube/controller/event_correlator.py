@@ -128,7 +128,7 @@ class _Similar:
     def drop_expired(self, moment: datetime) -> None:
         if self.combined and moment - self.combined.last > AGGREGATION_WINDOW:
             self.combined = None
-        for message in [text for text, one in self.by_message.items() if moment - one.last > AGGREGATION_WINDOW]:
+        for message in [text for text, series in self.by_message.items() if moment - series.last > AGGREGATION_WINDOW]:
             del self.by_message[message]
 
     @property

@@ -3,8 +3,8 @@
 from trainwright.objects.metadata import ObjectMeta, View
 
 NODE_ADDRESS = "127.0.0.1"
-"""Of the embedded node and of pods on its network, and where node ports and host ports are reached: other machines must
-not reach pods."""
+"""The address of the embedded node and of pods on its network, where node ports and host ports are reached: other
+machines must not reach pods."""
 
 OWN_PORTS = "OwnPorts"
 """The condition of an embedded node that gives every pod its own ports. Without it pods have those of the machine."""

@@ -20,10 +20,9 @@ _BY_NAME = {
 
 
 def usage_of(resource: Resource, obj: Object) -> Amounts:
-    one = Fraction(1)
-    used = {f"count/{resource.qualified_plural}": one}
+    used = {f"count/{resource.qualified_plural}": Fraction(1)}
     if not resource.group and resource.plural in _BY_NAME:
-        used[resource.plural] = one
+        used[resource.plural] = Fraction(1)
     if resource == PODS:
         return _pod_usage(obj) if _is_counted(obj) else {}
     if resource == SERVICES:
@@ -31,7 +30,7 @@ def usage_of(resource: Resource, obj: Object) -> Amounts:
         if kind in {"NodePort", "LoadBalancer"}:
             used["services.nodeports"] = Fraction(len(ports))
         if kind == "LoadBalancer":
-            used["services.loadbalancers"] = one
+            used["services.loadbalancers"] = Fraction(1)
     if resource == PERSISTENT_VOLUME_CLAIMS:
         used |= _claim_usage(obj)
     return used
@@ -86,8 +85,8 @@ def _pod_amounts(spec: Object, field: str) -> Amounts:
     def amounts(container: Object) -> Amounts:
         return parse_amounts(value_at(container, "resources", field, default={}))
 
-    inits = spec.get("initContainers") or []
-    return peak_amounts(map(amounts, spec["containers"]), [(one.get("restartPolicy"), amounts(one)) for one in inits])
+    inits = [(container.get("restartPolicy"), amounts(container)) for container in spec.get("initContainers") or ()]
+    return peak_amounts(map(amounts, spec["containers"]), inits)
 
 
 def _is_counted(pod: Object) -> bool:

@@ -37,7 +37,7 @@ from trainwright.operator.reconcile.status_writer import StatusWriter, WriteResu
 Write = Callable[[], Awaitable[WriteResult]]
 
 _BACK_OFF_REASONS = frozenset({"CrashLoopBackOff", "RestartBackOff"})
-"""Of a container that the kubelet restarts, and of a pod that the operator replaces."""
+"""The reasons of events about a container that the kubelet restarts, and about a pod that the operator replaces."""
 
 
 class Applier:

@@ -92,7 +92,7 @@ class Caches:
         self.jobs = {name: Jobs(kind) for name, kind in kinds.items()}
         self.pods = _children(PODS, Pod)
         self.services = _children(SERVICES, ServiceView)
-        self.extras = {one.resource.kind: _children(one.resource, read_extra, one) for one in extras}
+        self.extras = {extra.resource.kind: _children(extra.resource, read_extra, extra) for extra in extras}
         self.nodes = _views(NODES, Node) if NODES in cluster_resources else None
         self.priorities = _views(PRIORITY_CLASSES, PriorityClass) if PRIORITY_CLASSES in cluster_resources else None
         self._children: dict[str, Views[Any]] = {
@@ -131,13 +131,13 @@ class Caches:
         """The engine's input: the job's children, other objects with its name in their label, nodes and priorities."""
         classes = self.priorities.store.all() if self.priorities else ()
         name = f"{job.namespace}/{job.name}"
-        extras = [one for views in self.extras.values() for one in views.store.by_index(_JOB, job.uid, name)]
+        extras = [extra for views in self.extras.values() for extra in views.store.by_index(_JOB, job.uid, name)]
         return Observed(
             pods=tuple(self.pods.store.by_index(_JOB, job.uid, name)),
             services=tuple(self.services.store.by_index(_JOB, job.uid, name)),
             extras=(*extras, *self._claimed.get(job.uid, {}).values()),
             nodes=None if self.nodes is None else NodesByName(self.nodes.store),
-            priorities={one.metadata.name: one.value for one in classes},
+            priorities={priority.metadata.name: priority.value for priority in classes},
         )
 
 
@@ -170,7 +170,7 @@ def is_terminating(response: Object) -> bool:
 
 
 def _views(resource: Resource, view: type[V]) -> Views[V]:
-    return Views(resource, view, Store(metadata=lambda one: one.metadata))
+    return Views(resource, view, Store(metadata=lambda child: child.metadata))
 
 
 def _children(

@@ -88,7 +88,8 @@ def route(handlers: Mapping[str, Handler]) -> Handler:
 
     async def handle(request: Request) -> Response:
         handler = handlers.get(request.path) or next(
-            (one for path, one in handlers.items() if path.endswith("/") and request.path.startswith(path)), None
+            (handler for path, handler in handlers.items() if path.endswith("/") and request.path.startswith(path)),
+            None,
         )
         return await handler(request) if handler else Response(404, b"404 page not found\n")
 

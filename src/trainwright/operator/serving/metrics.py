@@ -189,14 +189,14 @@ class Metrics(Observer):
         # The lookup of a series costs more than counting, and there are two requests for each pod.
         series: dict[tuple[int | None, str], tuple[Callable[[], None], Callable[[float], None]]] = {}
 
-        def seen(one: RequestResult) -> None:
-            key = one.status, one.method
+        def seen(result: RequestResult) -> None:
+            key = result.status, result.method
             if key not in series:
-                counter = self._requests.labels(one.code, one.method, host)
-                series[key] = counter.inc, self._request_seconds.labels(one.method, host).observe
+                counter = self._requests.labels(result.code, result.method, host)
+                series[key] = counter.inc, self._request_seconds.labels(result.method, host).observe
             count, observe = series[key]
             count()
-            observe(one.seconds)
+            observe(result.seconds)
 
         return seen
 

@@ -12,6 +12,7 @@ from trainwright.api.pruned_status import ADDITIONAL_FIELDS
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.errors import AlreadyExists, ApiError, Conflict, NotFound
 from trainwright.objects import Object
+from trainwright.objects.conditions import is_condition_true
 from trainwright.objects.resources import CUSTOM_RESOURCE_DEFINITIONS
 from trainwright.operator.options import OperatorError
 
@@ -96,15 +97,12 @@ async def _create_or_replace(client: Client, definition: Object) -> None:
 async def _wait_until_established(client: Client, name: str) -> None:
     # Polled, because it takes a few milliseconds, less than opening a watch.
     deadline = asyncio.get_running_loop().time() + _ESTABLISH_SECONDS
-    while not _established(definition := await client.get(CUSTOM_RESOURCE_DEFINITIONS, name)):
+    while not is_condition_true(
+        (definition := await client.get(CUSTOM_RESOURCE_DEFINITIONS, name)).get("status") or {}, "Established"
+    ):
         if asyncio.get_running_loop().time() > deadline:
             conditions = (definition.get("status") or {}).get("conditions")
             raise OperatorError(
                 f"{name} is not established {_ESTABLISH_SECONDS} s after its installation: {conditions}"
             )
         await asyncio.sleep(_POLL_SECONDS)
-
-
-def _established(definition: Object) -> bool:
-    conditions = (definition.get("status") or {}).get("conditions") or ()
-    return any(one["type"] == "Established" and one["status"] == "True" for one in conditions)
