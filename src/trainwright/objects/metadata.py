@@ -23,11 +23,21 @@ class OwnerReference(View, frozen=True):
         return {key: value for key, value in msgspec.to_builtins(self).items() if value is not None}
 
 
-class ObjectMeta(View, frozen=True):
+class Identity(View, frozen=True):
+    """The part of the metadata that says which version of which object it is."""
+
     name: str = ""
     namespace: str = ""
     uid: str = ""
     resource_version: str = ""
+
+    @property
+    def namespaced_name(self) -> str:
+        """`NAMESPACE/NAME`, or `NAME` for a cluster-scoped object: the key of a store."""
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name
+
+
+class ObjectMeta(Identity, frozen=True):
     generation: int = 0
     creation_timestamp: str | None = None
     deletion_timestamp: str | None = None
@@ -44,11 +54,6 @@ class ObjectMeta(View, frozen=True):
             if owner.controller:
                 return owner
         return None
-
-    @property
-    def namespaced_name(self) -> str:
-        """`NAMESPACE/NAME`, or `NAME` for a cluster-scoped object: the key of a store."""
-        return f"{self.namespace}/{self.name}" if self.namespace else self.name
 
     @property
     def terminating(self) -> bool:

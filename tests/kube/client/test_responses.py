@@ -9,7 +9,6 @@ from trainwright.kube.client import requests, responses
 from trainwright.kube.client.errors import BadRequest, Expired, ServerError, Unreachable
 from trainwright.kube.client.requests import Response
 from trainwright.kube.client.responses import LineSplitter
-from trainwright.objects import Object
 from trainwright.objects.resources import CONFIG_MAPS
 
 
@@ -47,8 +46,8 @@ def test_half_a_watch_line_is_a_broken_stream() -> None:
 
 
 class TestPager:
-    def pager(self, limit: int = 2) -> responses.Pager[Object]:
-        return responses.object_pager(CONFIG_MAPS, namespace="n", label_selector="", field_selector="", limit=limit)
+    def pager(self, limit: int = 2) -> responses.ObjectPager:
+        return responses.ObjectPager(CONFIG_MAPS, namespace="n", limit=limit)
 
     def page(self, *names: str, version: str = "5", token: str = "") -> Response:
         items = [{"metadata": {"name": name}} for name in names]
@@ -56,10 +55,10 @@ class TestPager:
             200, {}, requests.encode({"metadata": {"resourceVersion": version, "continue": token}, "items": items})
         )
 
-    def names(self, pager: responses.Pager[Object]) -> list[str]:
-        return [item["metadata"]["name"] for item in responses.object_list(CONFIG_MAPS, pager).items]
+    def names(self, pager: responses.ObjectPager) -> list[str]:
+        return [item["metadata"]["name"] for item in pager.objects().items]
 
-    def asked(self, pager: responses.Pager[Object]) -> dict[str, str] | None:
+    def asked(self, pager: responses.ObjectPager) -> dict[str, str] | None:
         return dict(pager.request.params) if pager.request else None
 
     def test_pages_are_fetched_until_there_is_none_left(self) -> None:
@@ -75,7 +74,7 @@ class TestPager:
     def test_items_have_api_version_and_kind(self) -> None:
         pager = self.pager()
         pager.take(self.page("a"))
-        item = responses.object_list(CONFIG_MAPS, pager).items[0]
+        item = pager.objects().items[0]
         assert (item["apiVersion"], item["kind"]) == ("v1", "ConfigMap")
 
     def test_when_later_pages_have_expired_everything_is_fetched_in_one_piece(self) -> None:
@@ -93,7 +92,7 @@ class TestPager:
     def test_a_list_of_nothing_may_be_null(self) -> None:
         pager = self.pager()
         pager.take(Response(200, {}, b'{"metadata":{"resourceVersion":"1"},"items":null}'))
-        assert responses.object_list(CONFIG_MAPS, pager).items == []
+        assert pager.objects().items == []
 
 
 @given(st.lists(st.binary(max_size=6) | st.sampled_from([b"\n", b"a\nb", b"\n\n"]), max_size=12))

@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, 
 from contextlib import aclosing, asynccontextmanager
 from functools import partial
 from types import TracebackType
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack
 
 import aiohttp
 import yarl
@@ -22,17 +22,19 @@ from trainwright.kube.client.connections import Connections
 from trainwright.kube.client.credentials import Credentials, proxy_for
 from trainwright.kube.client.errors import ApiError
 from trainwright.kube.client.exec_session import ExecResult, ExecSession, connect
-from trainwright.kube.client.in_process import InProcessServer
 from trainwright.kube.client.kubeconfig import ClusterConfig
 from trainwright.kube.client.rate_limiter import RateLimiter
 from trainwright.kube.client.requests import (
     CONNECT_TIMEOUT,
+    ExecOptions,
     Failure,
+    InProcessServer,
     Request,
     RequestResult,
     Response,
+    Selection,
 )
-from trainwright.kube.client.responses import ObjectList
+from trainwright.kube.client.responses import ObjectList, ObjectPager
 from trainwright.kube.client.retries import retry_delay
 from trainwright.objects import Object
 from trainwright.objects.resources import Resource
@@ -125,54 +127,27 @@ class Client:
     watch = _stream_method(requests.watch_request, responses.read_watch_event, default_namespace=False)
     logs = _stream_method(requests.logs_request, bytes, default_namespace=True)
 
-    async def list(
-        self,
-        resource: Resource,
-        *,
-        namespace: str | None = None,
-        label_selector: str = "",
-        field_selector: str = "",
-        limit: int = 500,
-    ) -> ObjectList:
+    async def list(self, resource: Resource, *, limit: int = 500, **selection: Unpack[Selection]) -> ObjectList:
         """All objects, in pages of `limit`; of all namespaces if `namespace` is None."""
-        pager = responses.object_pager(
-            resource, namespace=namespace, label_selector=label_selector, field_selector=field_selector, limit=limit
-        )
+        pager = ObjectPager(resource, limit=limit, **selection)
         while pager.request is not None:
             pager.take(await self.send(pager.request))
-        return responses.object_list(resource, pager)
+        return pager.objects()
 
     async def exec(
-        self,
-        pod: str,
-        command: Sequence[str],
-        *,
-        namespace: str | None = None,
-        container: str | None = None,
-        stdin: bytes | None = None,
-        tty: bool = False,
+        self, pod: str, command: Sequence[str], *, stdin: bytes | None = None, **options: Unpack[ExecOptions]
     ) -> ExecResult:
         """Runs a command in a container and waits for it. Raises if it cannot be started; its exit code is a result."""
-        async with self.start_exec(
-            pod, command, namespace=namespace, container=container, stdin=stdin is not None, tty=tty
-        ) as session:
+        async with self.start_exec(pod, command, stdin=stdin is not None, **options) as session:
             return await session.result(stdin)
 
     @asynccontextmanager
     async def start_exec(
-        self,
-        pod: str,
-        command: Sequence[str],
-        *,
-        namespace: str | None = None,
-        container: str | None = None,
-        stdin: bool = False,
-        tty: bool = False,
+        self, pod: str, command: Sequence[str], *, stdin: bool = False, **options: Unpack[ExecOptions]
     ) -> AsyncIterator[ExecSession]:
         """The session of a running command, with access to its streams."""
-        namespace = namespace or self.config.namespace
-        request = requests.exec_request(pod, command, namespace=namespace, container=container, stdin=stdin, tty=tty)
-        session = await self._connect(request)
+        options["namespace"] = options.get("namespace") or self.config.namespace
+        session = await self._connect(requests.exec_request(pod, command, stdin=stdin, **options))
         try:
             yield session
         finally:

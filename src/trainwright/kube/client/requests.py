@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum, StrEnum
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypedDict, TypeVar, Unpack
 from urllib.parse import quote, urlencode
 
 import msgspec
@@ -95,6 +95,37 @@ class Failure(Enum):
     UNTRUSTED = "untrusted"  # nothing was sent, and a retry cannot help
     BROKEN = "broken"  # the server may or may not have executed the request
     TIMED_OUT = "timed out"  # the same, and the caller has waited long enough
+
+
+@dataclass(frozen=True, slots=True)
+class InProcessResponse:
+    response: Response
+    """Its body is empty if there is a stream."""
+    stream: AsyncGenerator[bytes, None] | None = None
+
+
+class InProcessServer(Protocol):
+    """An API server in the process of its client: requests and responses are passed as values, without a socket."""
+
+    async def respond(self, request: Request, headers: Mapping[str, str]) -> InProcessResponse:
+        """Authenticates, authorizes and executes the request as if it had come over the network."""
+        ...
+
+
+class Selection(TypedDict, total=False):
+    """Which objects a list or watch is about: of all namespaces if `namespace` is None."""
+
+    namespace: str | None
+    label_selector: str
+    field_selector: str
+
+
+class ExecOptions(TypedDict, total=False):
+    """Where and how a command runs. A terminal has one output for both streams."""
+
+    namespace: str | None
+    container: str | None
+    tty: bool
 
 
 class Transport(Protocol):
@@ -196,44 +227,36 @@ def delete_request(
 
 
 def list_request(
-    resource: Resource,
-    *,
-    namespace: str | None,
-    label_selector: str = "",
-    field_selector: str = "",
-    limit: int = 0,
-    continue_token: str = "",
+    resource: Resource, *, limit: int = 0, continue_token: str = "", **selection: Unpack[Selection]
 ) -> Request:
-    """One page of a list; of all namespaces if `namespace` is None, the whole list if `limit` is 0."""
+    """One page of a list; the whole list if `limit` is 0."""
     params = _params(
-        labelSelector=label_selector,
-        fieldSelector=field_selector,
+        labelSelector=selection.get("label_selector"),
+        fieldSelector=selection.get("field_selector"),
         limit=str(limit) if limit else None,
         **{"continue": continue_token},
     )
-    return Request("GET", _path(resource, namespace), params=params)
+    return Request("GET", _path(resource, selection.get("namespace")), params=params)
 
 
 def watch_request(
     resource: Resource,
     *,
-    namespace: str | None = None,
-    label_selector: str = "",
-    field_selector: str = "",
     resource_version: str = "",
     timeout_seconds: int | None = 300,
     bookmarks: bool = False,
     read_timeout: float | None = None,
+    **selection: Unpack[Selection],
 ) -> Request:
-    """One watch, until the server ends it; of all namespaces if `namespace` is None.
+    """One watch, until the server ends it.
 
     `read_timeout`: seconds without data after which the stream ends with Silent; None: the default.
     """
     params = _params(
         watch="true",
         allowWatchBookmarks="true" if bookmarks else None,
-        labelSelector=label_selector,
-        fieldSelector=field_selector,
+        labelSelector=selection.get("label_selector"),
+        fieldSelector=selection.get("field_selector"),
         resourceVersion=resource_version,
         timeoutSeconds=None if timeout_seconds is None else str(timeout_seconds),
     )
@@ -241,7 +264,8 @@ def watch_request(
         limits = [BOOKMARK_TIMEOUT] if bookmarks else []
         limits += [] if timeout_seconds is None else [timeout_seconds + WATCH_END_SLACK]
         read_timeout = min(limits, default=None)
-    return Request("GET", _path(resource, namespace), params=params, streaming=True, read_timeout=read_timeout)
+    path = _path(resource, selection.get("namespace"))
+    return Request("GET", path, params=params, streaming=True, read_timeout=read_timeout)
 
 
 def logs_request(
@@ -270,26 +294,19 @@ def logs_request(
     return Request("GET", _path(PODS, namespace or default_namespace, pod, "log"), params=params, streaming=True)
 
 
-def exec_request(
-    pod: str,
-    command: Sequence[str],
-    *,
-    namespace: str | None,
-    container: str | None = None,
-    stdin: bool = False,
-    tty: bool = False,
-) -> Request:
-    """The request that opens the WebSocket. A terminal has one output for both streams."""
+def exec_request(pod: str, command: Sequence[str], *, stdin: bool = False, **options: Unpack[ExecOptions]) -> Request:
+    """The request that opens the WebSocket."""
+    tty = options.get("tty")
     words = tuple(("command", word) for word in command)
-    options = _params(
-        container=container,
+    params = _params(
+        container=options.get("container"),
         stdin="true" if stdin else None,
         stdout="true",
         stderr=None if tty else "true",
         tty="true" if tty else None,
     )
-    path = _path(PODS, namespace, pod, "exec")
-    return Request("GET", path, params=words + options, idempotent=False, streaming=True)
+    path = _path(PODS, options.get("namespace"), pod, "exec")
+    return Request("GET", path, params=words + params, idempotent=False, streaming=True)
 
 
 def raw_request(

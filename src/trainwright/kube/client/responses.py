@@ -4,7 +4,7 @@ import os
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Generic, TypeVar, Unpack
 
 import msgspec
 
@@ -17,7 +17,7 @@ from trainwright.kube.client.errors import (
     error_from_response,
     error_from_status,
 )
-from trainwright.kube.client.requests import Failure, Request, Response, list_request
+from trainwright.kube.client.requests import Failure, Request, Response, Selection, list_request
 from trainwright.objects import Object
 from trainwright.objects.decimals import parse_decimal
 from trainwright.objects.resources import Resource
@@ -123,21 +123,17 @@ class Pager(Generic[T]):
         resource: Resource,
         decoder: msgspec.json.Decoder[Page[T]],
         *,
-        namespace: str | None,
-        label_selector: str,
-        field_selector: str,
-        limit: int,
+        limit: int = 500,
+        **selection: Unpack[Selection],
     ) -> None:
         self._resource = resource
         self._decoder = decoder
-        self._namespace = namespace
-        self._label_selector = label_selector
-        self._field_selector = field_selector
+        self._limit = limit
+        self._selection = selection
         self._on_later_page = False
         self.items: list[T] = []
         self.resource_version = ""
-        self.request: Request | None = self._page(limit=limit)
-        self._limit = limit
+        self.request: Request | None = list_request(resource, limit=limit, **selection)
 
     def take(self, response: Response) -> None:
         try:
@@ -147,7 +143,7 @@ class Pager(Generic[T]):
             if not self._on_later_page:
                 raise
             self.items, self._on_later_page = [], False
-            self.request = self._page(limit=0)
+            self.request = list_request(self._resource, **self._selection)
             return
         try:
             page = self._decoder.decode(body)
@@ -155,39 +151,23 @@ class Pager(Generic[T]):
             raise _not_kubernetes(body) from None
         self.items += page.items or ()
         self.resource_version = page.metadata.resource_version
-        self._on_later_page = bool(page.metadata.continue_)
+        token = page.metadata.continue_
+        self._on_later_page = bool(token)
         self.request = (
-            self._page(limit=self._limit, continue_token=page.metadata.continue_) if self._on_later_page else None
-        )
-
-    def _page(self, *, limit: int, continue_token: str = "") -> Request:
-        return list_request(
-            self._resource,
-            namespace=self._namespace,
-            label_selector=self._label_selector,
-            field_selector=self._field_selector,
-            limit=limit,
-            continue_token=continue_token,
+            list_request(self._resource, limit=self._limit, continue_token=token, **self._selection) if token else None
         )
 
 
-def object_pager(
-    resource: Resource, *, namespace: str | None, label_selector: str, field_selector: str, limit: int
-) -> Pager[Object]:
-    return Pager(
-        resource,
-        _object_page_decoder,
-        namespace=namespace,
-        label_selector=label_selector,
-        field_selector=field_selector,
-        limit=limit,
-    )
+class ObjectPager(Pager[Object]):
+    """Reads a list of whole objects."""
 
+    def __init__(self, resource: Resource, *, limit: int = 500, **selection: Unpack[Selection]) -> None:
+        super().__init__(resource, _object_page_decoder, limit=limit, **selection)
 
-def object_list(resource: Resource, pager: Pager[Object]) -> ObjectList:
-    for item in pager.items:
-        set_type_meta(resource, item)
-    return ObjectList(pager.items, pager.resource_version)
+    def objects(self) -> ObjectList:
+        for item in self.items:
+            set_type_meta(self._resource, item)
+        return ObjectList(self.items, self.resource_version)
 
 
 def set_type_meta(resource: Resource, item: Object) -> None:

@@ -14,15 +14,15 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing
 from traceback import clear_frames
 from types import TracebackType
-from typing import TYPE_CHECKING, Concatenate, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, Self, TypeVar, Unpack
 from urllib.parse import unquote, urlsplit
 
 from trainwright.kube.client import requests, responses
 from trainwright.kube.client.credentials import Credentials, basic_authorization, proxy_for
 from trainwright.kube.client.keepalive import enable_keepalive
 from trainwright.kube.client.kubeconfig import ClusterConfig
-from trainwright.kube.client.requests import CONNECT_TIMEOUT, Failure, Request, Response
-from trainwright.kube.client.responses import ObjectList
+from trainwright.kube.client.requests import CONNECT_TIMEOUT, ExecOptions, Failure, Request, Response, Selection
+from trainwright.kube.client.responses import ObjectList, ObjectPager
 from trainwright.kube.client.retries import retry_delay
 from trainwright.objects import Object
 from trainwright.objects.resources import Resource
@@ -98,31 +98,14 @@ class SyncClient:
     watch = _stream_method(requests.watch_request, responses.read_watch_event, default_namespace=False)
     logs = _stream_method(requests.logs_request, bytes, default_namespace=True)
 
-    def list(
-        self,
-        resource: Resource,
-        *,
-        namespace: str | None = None,
-        label_selector: str = "",
-        field_selector: str = "",
-        limit: int = 500,
-    ) -> ObjectList:
-        pager = responses.object_pager(
-            resource, namespace=namespace, label_selector=label_selector, field_selector=field_selector, limit=limit
-        )
+    def list(self, resource: Resource, *, limit: int = 500, **selection: Unpack[Selection]) -> ObjectList:
+        pager = ObjectPager(resource, limit=limit, **selection)
         while pager.request is not None:
             pager.take(self.send(pager.request))
-        return responses.object_list(resource, pager)
+        return pager.objects()
 
     def exec(
-        self,
-        pod: str,
-        command: Sequence[str],
-        *,
-        namespace: str | None = None,
-        container: str | None = None,
-        stdin: bytes | None = None,
-        tty: bool = False,
+        self, pod: str, command: Sequence[str], *, stdin: bytes | None = None, **options: Unpack[ExecOptions]
     ) -> "ExecResult":
         """Runs a command in a container and waits for it. Raises if it cannot be started; its exit code is a result."""
         # WebSockets need the asynchronous client. A command in a pod takes longer than its import.
@@ -132,7 +115,7 @@ class SyncClient:
 
         async def run() -> "ExecResult":
             async with Client(self.config) as client:
-                return await client.exec(pod, command, namespace=namespace, container=container, stdin=stdin, tty=tty)
+                return await client.exec(pod, command, stdin=stdin, **options)
 
         return asyncio.run(run())
 

@@ -8,7 +8,7 @@ import logging
 import random
 from collections.abc import Callable
 from contextlib import aclosing
-from typing import Generic, NoReturn, TypeVar
+from typing import Generic, NoReturn, TypeVar, Unpack
 
 import msgspec
 
@@ -22,18 +22,18 @@ from trainwright.kube.client.errors import (
     Unreachable,
     error_from_status,
 )
-from trainwright.kube.client.requests import Transport
+from trainwright.kube.client.requests import Selection, Transport
 from trainwright.kube.client.responses import ListMeta, Page, Pager
 from trainwright.kube.client.retries import backoff
 from trainwright.kube.controller.store import Change, Store
 from trainwright.objects import Object
+from trainwright.objects.metadata import Identity
 from trainwright.objects.resources import Resource
 
 T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
-_PAGE = 500
 _FIRST_DELAY, _LONGEST_DELAY = 0.1, 30.0
 _SHORT_WATCH_SECONDS = 1.0
 
@@ -56,20 +56,16 @@ class Reflector(Generic[T]):
         store: Store[T],
         *,
         convert: Callable[[Object], T] | type[T],
-        namespace: str | None = None,
-        label_selector: str = "",
-        field_selector: str = "",
         on_change: Callable[[T | None, T | None], None] | None = None,
         watch_seconds: int = 300,
         read_timeout: float = requests.BOOKMARK_TIMEOUT,
+        **selection: Unpack[Selection],
     ) -> None:
         self._client = client
         self._resource = resource
         self._store = store
         self._decode = _decoder(resource, convert)
-        self._namespace = namespace
-        self._label_selector = label_selector
-        self._field_selector = field_selector
+        self._selection = selection
         self._on_change = on_change
         self._watch_seconds = watch_seconds
         self._silence_limit = read_timeout
@@ -139,14 +135,7 @@ class Reflector(Generic[T]):
             self._log_error(error)
 
     async def _list(self) -> None:
-        pager = Pager(
-            self._resource,
-            _page_decoder,
-            namespace=self._namespace,
-            label_selector=self._label_selector,
-            field_selector=self._field_selector,
-            limit=_PAGE,
-        )
+        pager = Pager(self._resource, _page_decoder, **self._selection)
         relists = self._relists
         while pager.request is not None:
             pager.take(await self._client.send(pager.request))
@@ -160,14 +149,12 @@ class Reflector(Generic[T]):
     async def _watch(self) -> None:
         request = requests.watch_request(
             self._resource,
-            namespace=self._namespace,
-            label_selector=self._label_selector,
-            field_selector=self._field_selector,
             resource_version=self._store.last_version,
             # Jitter, so that not all watches end at the same time.
             timeout_seconds=int(self._watch_seconds * (1 + random.random())),  # noqa: S311
             bookmarks=True,
             read_timeout=self._silence_limit,
+            **self._selection,
         )
         loop = asyncio.get_running_loop()
         started = loop.time()
@@ -191,7 +178,9 @@ class Reflector(Generic[T]):
             case "DELETED":
                 # The rest of the object need not be readable for this.
                 deleted = _identified_decoder.decode(event.object).metadata
-                self._notify(self._store.remove(deleted.key, uid=deleted.uid, version=deleted.resource_version))
+                self._notify(
+                    self._store.remove(deleted.namespaced_name, uid=deleted.uid, version=deleted.resource_version)
+                )
             case "BOOKMARK":
                 self._store.advance(_bookmark_decoder.decode(event.object).metadata.resource_version)
             case "ERROR":
@@ -204,7 +193,7 @@ class Reflector(Generic[T]):
         try:
             return self._decode(raw)
         except Exception as error:
-            key = _identified_decoder.decode(raw).metadata.key
+            key = _identified_decoder.decode(raw).metadata.namespaced_name
             log.exception("cannot decode %s %s: %s", self._resource.qualified_plural, key, error)
             return None
 
@@ -236,19 +225,8 @@ class _Bookmark(msgspec.Struct):
     metadata: ListMeta
 
 
-class _Identity(msgspec.Struct, rename="camel"):
-    name: str = ""
-    namespace: str = ""
-    uid: str = ""
-    resource_version: str = ""
-
-    @property
-    def key(self) -> str:
-        return f"{self.namespace}/{self.name}" if self.namespace else self.name
-
-
 class _Identified(msgspec.Struct):
-    metadata: _Identity
+    metadata: Identity
 
 
 _page_decoder = msgspec.json.Decoder(Page[msgspec.Raw])

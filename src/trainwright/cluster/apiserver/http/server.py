@@ -34,8 +34,7 @@ from trainwright.cluster.apiserver.http.responses import (
 from trainwright.cluster.apiserver.http.routes import Routes
 from trainwright.cluster.apiserver.http.streams.node_interface import LogReader, PodStreams
 from trainwright.cluster.apiserver.storage.store import ObjectStore
-from trainwright.kube.client.in_process import InProcessResponse
-from trainwright.kube.client.requests import Request
+from trainwright.kube.client.requests import InProcessResponse, Request
 from trainwright.kube.client.requests import Response as KubeResponse
 from trainwright.net import websocket
 from trainwright.net.certificate_authority import Authority, new_key_pem
