@@ -1,13 +1,13 @@
 """Builds the plan of one reconcile: the policies add to it one after the other."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 
 from trainwright.api.pruned_status import ADDITIONAL_FIELDS
 from trainwright.engine.children.ranks import format_indexes
 from trainwright.engine.conditions import SUCCEEDED, set_condition
 from trainwright.engine.derived_facts import Facts
-from trainwright.engine.plan import PODS_WAVE, Create, Delete, JobEvent, Patch, Plan, Replace, Transition
+from trainwright.engine.plan import Create, Delete, JobEvent, Patch, Plan, Replace, Transition
 from trainwright.engine.texts import Text
 from trainwright.objects import Object, copied
 from trainwright.objects.metadata import ObjectMeta
@@ -96,19 +96,8 @@ class PlanBuilder:
 
     # Children
 
-    def create(
-        self,
-        resource: Resource,
-        name: str,
-        render: Callable[[], Object],
-        *,
-        job_field: str,
-        wave: int = PODS_WAVE,
-        needed: bool = True,
-        with_event: bool = True,
-        shared: bool = False,
-    ) -> None:
-        self._creates.append(Create(resource, name, job_field, render, wave, needed, with_event, shared))
+    def create(self, create: Create) -> None:
+        self._creates.append(create)
 
     def delete(self, resource: Resource, child: ObjectMeta, *, with_event: bool = True) -> None:
         if not child.terminating:

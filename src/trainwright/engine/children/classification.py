@@ -11,6 +11,7 @@ from trainwright.engine.children.ranks import Rank
 from trainwright.engine.observed_state import Observed, ServiceView
 from trainwright.objects.kinds.pods import Pod
 from trainwright.objects.metadata import ObjectMeta
+from trainwright.objects.resources import PODS, SERVICES, Resource
 
 C = TypeVar("C", bound=Pod | ServiceView)
 
@@ -39,6 +40,10 @@ class Classified(Generic[C]):
 class Children:
     pods: Classified[Pod]
     services: Classified[ServiceView]
+
+    @property
+    def by_resource(self) -> tuple[tuple[Resource, Classified[Pod] | Classified[ServiceView]], ...]:
+        return (PODS, self.pods), (SERVICES, self.services)
 
 
 def classify(job: Job, observed: Observed) -> Children:

@@ -3,33 +3,26 @@
 Kubernetes' own controllers do the same with their pods.
 """
 
-from trainwright.engine.children.classification import Classified
 from trainwright.engine.derived_facts import Facts
-from trainwright.engine.observed_state import ServiceView
 from trainwright.engine.plan_builder import PlanBuilder
 from trainwright.objects import Object
-from trainwright.objects.kinds.pods import Pod
 from trainwright.objects.metadata import ObjectMeta, controller_reference
-from trainwright.objects.resources import PODS, SERVICES, Resource
+from trainwright.objects.resources import Resource
 
 
 def adopt(facts: Facts, builder: PlanBuilder) -> None:
     """Only for a job that should run: a suspended or finished one needs no children."""
-    for resource, children in _by_resource(facts):
+    for resource, children in facts.children.by_resource:
         for child in children.orphans.values():
             owners = [*_owners(child.metadata), controller_reference(facts.job.raw)]
             _set_owners(builder, resource, child.metadata, owners)
 
 
 def release(facts: Facts, builder: PlanBuilder) -> None:
-    for resource, children in _by_resource(facts):
+    for resource, children in facts.children.by_resource:
         for child in children.relabelled.values():
             others = [owner for owner in _owners(child.metadata) if owner["uid"] != facts.job.metadata.uid]
             _set_owners(builder, resource, child.metadata, others)
-
-
-def _by_resource(facts: Facts) -> tuple[tuple[Resource, Classified[Pod] | Classified[ServiceView]], ...]:
-    return (PODS, facts.children.pods), (SERVICES, facts.children.services)
 
 
 def _set_owners(builder: PlanBuilder, resource: Resource, child: ObjectMeta, owners: list[Object]) -> None:

@@ -6,7 +6,6 @@ from trainwright.engine.plan_builder import PlanBuilder
 from trainwright.engine.policies import extra_objects
 from trainwright.objects.conditions import find_condition, is_condition_true
 from trainwright.objects.kinds.pods import Pod
-from trainwright.objects.resources import PODS, SERVICES
 from trainwright.objects.times import seconds_after
 
 
@@ -29,14 +28,11 @@ def _count_active_as_succeeded(builder: PlanBuilder) -> None:
 
 
 def _delete_children(facts: Facts, builder: PlanBuilder, *, only_unfinished: bool) -> None:
-    pods, services = facts.children.pods.controlled, facts.children.services.controlled
-    kept = {pod.name for pod in pods if only_unfinished and _is_kept(pod)}
-    for pod in pods:
-        if pod.name not in kept:
-            builder.delete(PODS, pod.metadata)
-    for service in services:
-        if service.metadata.name not in kept:
-            builder.delete(SERVICES, service.metadata)
+    kept = {pod.name for pod in facts.children.pods.controlled if only_unfinished and _is_kept(pod)}
+    for resource, children in facts.children.by_resource:
+        for child in children.controlled:
+            if child.metadata.name not in kept:
+                builder.delete(resource, child.metadata)
 
 
 def _is_kept(pod: Pod) -> bool:

@@ -6,7 +6,7 @@ from trainwright.api.labels import JOB_NAME, OPERATOR_NAME
 from trainwright.engine.derived_facts import Facts
 from trainwright.engine.framework import Correction, ExtraObject, ExtraResource, RoleState
 from trainwright.engine.observed_state import ExtraView
-from trainwright.engine.plan import PODS_WAVE
+from trainwright.engine.plan import PODS_WAVE, Create
 from trainwright.engine.plan_builder import PlanBuilder
 from trainwright.engine.policies import gang
 from trainwright.engine.policies.name_conflicts import wait_for
@@ -76,14 +76,16 @@ def _ensure(facts: Facts, builder: PlanBuilder, wanted: ExtraObject) -> bool:
     present = facts.find_extra(resource.kind, wanted.name)
     if present is None:
         builder.create(
-            resource,
-            wanted.name,
-            lambda: _render(facts, wanted),
-            job_field=wanted.job_field,
-            wave=wanted.of.wave if wanted.needed_by_pods else PODS_WAVE,
-            needed=wanted.needed_by_pods,
-            with_event="create" in wanted.of.events_for,
-            shared=wanted.shared,
+            Create(
+                resource,
+                wanted.name,
+                wanted.job_field,
+                lambda: _render(facts, wanted),
+                wave=wanted.of.wave if wanted.needed_by_pods else PODS_WAVE,
+                needed=wanted.needed_by_pods,
+                with_event="create" in wanted.of.events_for,
+                shared=wanted.shared,
+            )
         )
         return True
     if wanted.shared and not facts.controls(present):

@@ -9,7 +9,7 @@ from trainwright.engine.conditions import is_finished
 from trainwright.engine.derived_facts import Facts
 from trainwright.engine.inherited_ports import has_outdated_port
 from trainwright.engine.observed_state import ServiceView
-from trainwright.engine.plan import FOLLOWERS_WAVE, PODS_WAVE
+from trainwright.engine.plan import FOLLOWERS_WAVE, PODS_WAVE, Create
 from trainwright.engine.plan_builder import PlanBuilder
 from trainwright.engine.policies import gang
 from trainwright.engine.policies.name_conflicts import wait_for
@@ -39,10 +39,9 @@ def bring_up(facts: Facts, builder: PlanBuilder, *, admitted: bool) -> None:
 
 
 def _delete(facts: Facts, builder: PlanBuilder) -> None:
-    for pod in facts.children.pods.surplus.values():
-        builder.delete(PODS, pod.metadata)
-    for service in facts.children.services.surplus.values():
-        builder.delete(SERVICES, service.metadata)
+    for resource, children in facts.children.by_resource:
+        for child in children.surplus.values():
+            builder.delete(resource, child.metadata)
     if builder.replaced:
         for pod in facts.children.pods.ranked.values():
             if builder.group_restarting or pod.metadata.uid in builder.replaced:
@@ -104,7 +103,7 @@ def _create(
     if follows and _is_name_taken(facts, children):
         return False
     job_field = f"spec.{facts.job.kind.replicas_field}[{rank.role}].template"
-    builder.create(resource, name, render, job_field=job_field, wave=FOLLOWERS_WAVE if follows else PODS_WAVE)
+    builder.create(Create(resource, name, job_field, render, wave=FOLLOWERS_WAVE if follows else PODS_WAVE))
     return True
 
 

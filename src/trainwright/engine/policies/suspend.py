@@ -5,15 +5,13 @@ from trainwright.engine.derived_facts import Facts
 from trainwright.engine.plan_builder import PlanBuilder
 from trainwright.engine.policies import extra_objects
 from trainwright.objects.conditions import is_condition_true
-from trainwright.objects.resources import PODS, SERVICES
 from trainwright.objects.times import format_time
 
 
 def suspend(facts: Facts, builder: PlanBuilder) -> None:
-    for pod in facts.children.pods.controlled:
-        builder.delete(PODS, pod.metadata)
-    for service in facts.children.services.controlled:
-        builder.delete(SERVICES, service.metadata)
+    for resource, children in facts.children.by_resource:
+        for child in children.controlled:
+            builder.delete(resource, child.metadata)
     extra_objects.remove(facts, builder, suspended=True)
     for status in (builder.status.get("replicaStatuses") or {}).values():
         status.pop("active", None)
