@@ -18,12 +18,13 @@ from trainwright.api.kinds.paddle import PADDLE
 from trainwright.api.kinds.tensorflow import TENSORFLOW
 from trainwright.api.kinds.xgboost import XGBOOST
 from trainwright.kube.client.async_client import Client
+from trainwright.kube.client.credentials import load_certificate
 from trainwright.kube.client.errors import Forbidden, Invalid
 from trainwright.kube.client.requests import Request, Response
 from trainwright.objects import Object
 from trainwright.objects.resources import VALIDATING_WEBHOOK_CONFIGURATIONS
 from trainwright.operator.serving.http_server import Address, route, serving
-from trainwright.operator.serving.webhook_certificates import load_into, renewed
+from trainwright.operator.serving.webhook_certificates import renewed
 from trainwright.operator.serving.webhook_handlers import webhook_handlers
 from trainwright.operator.setup.webhook_installation import webhook_path
 
@@ -179,7 +180,7 @@ async def webhooks(control_plane: ControlPlane, real_namespace: str) -> AsyncIte
     certificates = renewed(None, ["127.0.0.1"], datetime.now(UTC))
     assert certificates is not None
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    load_into(tls, certificates)
+    load_certificate(tls, certificates.server, certificates.server_key)
     pages = route(webhook_handlers(KINDS))
     async with (
         WarningClient(control_plane.config) as client,

@@ -9,9 +9,10 @@ from datetime import UTC, datetime
 import aiohttp
 import pytest
 
+from trainwright.kube.client.credentials import load_certificate
 from trainwright.operator.options import OperatorError
 from trainwright.operator.serving.http_server import Address, Request, Response, read_address, route, serving
-from trainwright.operator.serving.webhook_certificates import load_into, renewed
+from trainwright.operator.serving.webhook_certificates import renewed
 
 
 async def echo(request: Request) -> Response:
@@ -72,7 +73,7 @@ async def test_shutdown_closes_connections_of_clients_that_never_close() -> None
     certificates = renewed(None, ["127.0.0.1"], datetime.now(UTC))
     assert certificates is not None
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    load_into(tls, certificates)
+    load_certificate(tls, certificates.server, certificates.server_key)
     trusting = ssl.create_default_context(cadata=certificates.authority.decode())
 
     def connect(port: int) -> socket.socket:

@@ -13,13 +13,13 @@ from cryptography.x509.oid import NameOID
 from hypothesis import given
 from hypothesis import strategies as st
 
+from trainwright.kube.client.credentials import load_certificate
 from trainwright.operator.serving.webhook_certificates import (
     AUTHORITY_LIFETIME,
     KEYS,
     RENEW_BEFORE,
     SERVER_LIFETIME,
     Certificates,
-    load_into,
     read_certificates,
     renewed,
 )
@@ -70,7 +70,7 @@ def test_an_unusable_chain_is_replaced() -> None:
     stump = b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
     mended = renewed(replace(made, server=made.server + stump), [NAME], NOW)
     assert mended is not None
-    load_into(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), mended)
+    load_certificate(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), mended.server, mended.server_key)
 
 
 def test_a_missing_name_causes_a_new_server_certificate_of_the_same_authority() -> None:
@@ -148,11 +148,11 @@ async def test_a_client_that_trusts_the_authority_accepts_the_server_under_its_n
 async def test_a_running_server_uses_a_new_certificate_for_the_next_connection() -> None:
     old, new = fresh(datetime.now(UTC)), fresh(datetime.now(UTC))
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    load_into(context, old)
+    load_certificate(context, old.server, old.server_key)
     async with await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0, ssl=context) as server:
         port = server.sockets[0].getsockname()[1]
         await greet(port, old.authority, NAME)
-        load_into(context, new)
+        load_certificate(context, new.server, new.server_key)
         await greet(port, new.authority, NAME)
         with pytest.raises(ssl.SSLCertVerificationError):
             await greet(port, old.authority, NAME)
@@ -160,7 +160,7 @@ async def test_a_running_server_uses_a_new_certificate_for_the_next_connection()
 
 async def greets(certificates: Certificates, trusted: bytes, host: str) -> bool:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    load_into(context, certificates)
+    load_certificate(context, certificates.server, certificates.server_key)
     async with await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0, ssl=context) as server:
         try:
             await greet(server.sockets[0].getsockname()[1], trusted, host)

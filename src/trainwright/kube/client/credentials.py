@@ -3,8 +3,8 @@
 import base64
 import ipaddress
 import logging
+import os
 import ssl
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -156,7 +156,12 @@ def tls_context(config: ClusterConfig) -> ssl.SSLContext | None:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     if config.client_certificate_data and config.client_key_data:
-        _load_client_certificate(context, config.client_certificate_data, config.client_key_data, config.context)
+        try:
+            load_certificate(context, config.client_certificate_data, config.client_key_data)
+        except ssl.SSLError as error:
+            raise ConfigError(
+                f"client certificate and key of context {config.context!r} cannot be used: {error}"
+            ) from None
     return context
 
 
@@ -215,13 +220,14 @@ def _fixed_headers(config: ClusterConfig) -> Mapping[str, str]:
     return {}
 
 
-def _load_client_certificate(context: ssl.SSLContext, certificate: bytes, key: bytes, name: str) -> None:
-    """OpenSSL reads them from files only: a temporary file that only this user can read."""
-    with tempfile.TemporaryDirectory(prefix="trainwright-") as directory:
-        pair = Path(directory, "pair.pem")
-        pair.touch(mode=0o600)
-        pair.write_bytes(certificate + b"\n" + key)
-        try:
-            context.load_cert_chain(pair)
-        except ssl.SSLError as error:
-            raise ConfigError(f"client certificate and key of context {name!r} cannot be used: {error}") from None
+def load_certificate(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
+    """Loads a certificate and its key, for all new connections.
+
+    The ssl module reads only files; this one is in memory, and other processes cannot open it by name.
+    """
+    descriptor = os.memfd_create("certificate", os.MFD_CLOEXEC)
+    try:
+        os.write(descriptor, key + b"\n" + certificate)
+        context.load_cert_chain(f"/proc/self/fd/{descriptor}")
+    finally:
+        os.close(descriptor)

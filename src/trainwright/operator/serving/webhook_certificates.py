@@ -5,14 +5,14 @@ whether certificates are still valid; `webhook_server` reads and writes the Secr
 """
 
 import ipaddress
-import os
 import ssl
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from trainwright.net.certificate_authority import Authority, new_authority
+from trainwright.kube.client.credentials import load_certificate
+from trainwright.net.certificate_authority import Authority, load_authority, new_authority
 
 if TYPE_CHECKING:
     from cryptography import x509
@@ -64,35 +64,18 @@ def renewed(present: Certificates | None, names: Collection[str], now: datetime)
     return Certificates(authority.pem, authority.key_pem, pem, key)
 
 
-def load_into(context: ssl.SSLContext, certificates: Certificates) -> None:
-    """Loads the server certificate into a context, for all new connections.
-
-    The ssl module reads only files; this one is in memory, and other processes cannot open it by name.
-    """
-    descriptor = os.memfd_create("webhook-certificate", os.MFD_CLOEXEC)
-    try:
-        os.write(descriptor, certificates.server_key + b"\n" + certificates.server)
-        context.load_cert_chain(f"/proc/self/fd/{descriptor}")
-    finally:
-        os.close(descriptor)
-
-
 def _read_authority(present: Certificates, now: datetime) -> Authority | None:
     """None if it expires soon, or if key and certificate do not match or cannot sign."""
     from cryptography import x509
-    from cryptography.hazmat.primitives import serialization
-    from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
     try:
-        certificate = x509.load_pem_x509_certificate(present.authority)
-        key = serialization.load_pem_private_key(present.authority_key, password=None)
+        authority = load_authority(present.authority, present.authority_key)
+        certificate = authority.certificate
         can_sign = certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
     except (ValueError, TypeError, x509.ExtensionNotFound):
         return None
-    if not isinstance(key, ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey):
-        return None
-    pair = certificate.public_key() == key.public_key()
-    return Authority(certificate, key) if pair and can_sign and _is_valid(certificate, now) else None
+    is_pair = certificate.public_key() == authority.key.public_key()
+    return authority if is_pair and can_sign and _is_valid(certificate, now) else None
 
 
 def _read_server(present: Certificates, authority: Authority) -> "x509.Certificate | None":
@@ -106,7 +89,7 @@ def _read_server(present: Certificates, authority: Authority) -> "x509.Certifica
         key = serialization.load_pem_private_key(present.server_key, password=None)
         certificate.verify_directly_issued_by(authority.certificate)
         # The ssl module rejects more: a truncated chain, or a key that is too short.
-        load_into(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), present)
+        load_certificate(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), present.server, present.server_key)
     except (ValueError, TypeError, InvalidSignature, ssl.SSLError):
         return None
     return certificate if certificate.public_key() == key.public_key() else None

@@ -18,6 +18,7 @@ from datetime import UTC, datetime
 from urllib.parse import urlsplit
 
 from trainwright.kube.client.async_client import Client
+from trainwright.kube.client.credentials import load_certificate
 from trainwright.kube.client.errors import AlreadyExists, ApiError, Conflict, Forbidden, Unreachable
 from trainwright.kube.client.retries import backoff
 from trainwright.kube.controller.reflector import Reflector
@@ -28,7 +29,7 @@ from trainwright.operator.options import WebhookOptions
 from trainwright.operator.rbac import WEBHOOKS
 from trainwright.operator.serving.health import CheckResult
 from trainwright.operator.serving.http_server import Address, Handler, route, serving
-from trainwright.operator.serving.webhook_certificates import Certificates, load_into, read_certificates, renewed
+from trainwright.operator.serving.webhook_certificates import Certificates, read_certificates, renewed
 from trainwright.operator.setup.permissions import first_missing_verb
 
 log = logging.getLogger(__name__)
@@ -158,7 +159,7 @@ class WebhookServer:
             return
         certificates = await self._certificates(names_to_serve(endpoint, configuration))
         if certificates != self._loaded:
-            load_into(self._tls, certificates)
+            load_certificate(self._tls, certificates.server, certificates.server_key)
             self._loaded = certificates
         if not self.port:
             server = serving("--webhook-server-port", endpoint.address, self._handler, tls=self._tls)

@@ -20,7 +20,6 @@ from trainwright.kube.client.errors import (
     ApiError,
     Expired,
     Forbidden,
-    NotFound,
     ServerError,
     TooManyRequests,
     Unauthorized,
@@ -32,7 +31,7 @@ from trainwright.objects.resources import AUTOSCALERS, CUSTOM_RESOURCE_DEFINITIO
 from trainwright.operator.options import OperatorError, OperatorOptions
 from trainwright.operator.rbac import NODE_STATUS, PRIORITIES
 from trainwright.operator.reconcile.status_writer import explain_pruned_status
-from trainwright.operator.setup.crds import install_crds, kinds_pruning_status, missing_crds
+from trainwright.operator.setup.crds import install_crds, is_served, kinds_pruning_status
 from trainwright.operator.setup.leadership import check_permissions
 from trainwright.operator.setup.permissions import first_missing_verb, is_watch_allowed
 
@@ -56,13 +55,13 @@ class Capabilities:
 
 async def discover_capabilities(client: Client, settings: Settings, *, namespace: str | None = None) -> Capabilities:
     """Raises OperatorError if the cluster does not serve the PodGroups of the gang scheduler."""
-    if settings.gang is not None and not await _is_served(client, settings.gang.resource, namespace):
+    if settings.gang is not None and not await _is_watchable(client, settings.gang.resource, namespace):
         groups = settings.gang.resource.qualified_plural
         raise OperatorError(
             f"--gang-scheduler-name {settings.gang.name}: the cluster serves no {groups}, or the operator is not "
             "allowed to list and watch them; install the scheduler with its CRDs, and grant the rules"
         )
-    if settings.autoscaling and not await _is_served(client, AUTOSCALERS, namespace):
+    if settings.autoscaling and not await _is_watchable(client, AUTOSCALERS, namespace):
         log.warning("no access to %s: spec.elasticPolicy.metrics has no effect", AUTOSCALERS.qualified_plural)
         settings = replace(settings, autoscaling=False)
     wanted = (NODE_STATUS, PRIORITIES) if settings.gang else (NODE_STATUS,)
@@ -87,9 +86,9 @@ async def prepare(config: ClusterConfig, kinds: Mapping[str, Kind], options: Ope
         if options.install_crds:
             await _retried(client, lambda: install_crds(client, kinds.values()))
         missing = [
-            name
+            kind.resource.qualified_plural
             for kind in kinds.values()
-            for name in await _retried(client, partial(missing_crds, client, [kind], namespace=options.namespace))
+            if not await _retried(client, partial(is_served, client, kind.resource, options.namespace))
         ]
         if missing:
             raise OperatorError(
@@ -136,11 +135,5 @@ def _hint(error: ApiError) -> str:
     return "; add that rule to the operator's role" if isinstance(error, Forbidden) else ""
 
 
-async def _is_served(client: Client, resource: Resource, namespace: str | None) -> bool:
-    if not await is_watch_allowed(client, resource, namespace):
-        return False
-    try:
-        await client.raw("GET", resource.path(namespace), params={"limit": "1"})
-    except NotFound:
-        return False
-    return True
+async def _is_watchable(client: Client, resource: Resource, namespace: str | None) -> bool:
+    return await is_watch_allowed(client, resource, namespace) and await is_served(client, resource, namespace)

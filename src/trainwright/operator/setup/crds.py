@@ -13,7 +13,7 @@ from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.errors import AlreadyExists, ApiError, Conflict, NotFound
 from trainwright.objects import Object
 from trainwright.objects.conditions import is_condition_true
-from trainwright.objects.resources import CUSTOM_RESOURCE_DEFINITIONS
+from trainwright.objects.resources import CUSTOM_RESOURCE_DEFINITIONS, Resource
 from trainwright.operator.options import OperatorError
 
 log = logging.getLogger(__name__)
@@ -22,16 +22,13 @@ _ESTABLISH_SECONDS = 30
 _POLL_SECONDS = 0.05
 
 
-async def missing_crds(client: Client, kinds: Iterable[Kind], *, namespace: str | None = None) -> list[str]:
-    """The names of the CRDs that the cluster lacks. Checks by listing the jobs, which the operator is always allowed to
-    do."""
-    missing = []
-    for kind in kinds:
-        try:
-            await client.raw("GET", kind.resource.path(namespace), params={"limit": "1"})
-        except NotFound:
-            missing.append(kind.resource.qualified_plural)
-    return missing
+async def is_served(client: Client, resource: Resource, namespace: str | None) -> bool:
+    """Checks by a list, which needs no other permission than the operator has for its work."""
+    try:
+        await client.raw("GET", resource.path(namespace), params={"limit": "1"})
+    except NotFound:
+        return False
+    return True
 
 
 async def kinds_pruning_status(client: Client, kinds: Iterable[Kind]) -> frozenset[str]:
@@ -50,7 +47,7 @@ async def install_crds(client: Client, kinds: Iterable[Kind]) -> None:
     """Creates or updates the CRDs and waits until they are established."""
     definitions = [render_crd(kind) for kind in kinds]
     for definition in definitions:
-        await _create_or_replace(client, definition)
+        await create_or_replace(client, CUSTOM_RESOURCE_DEFINITIONS, definition, "spec")
     for definition in definitions:
         await _wait_until_established(client, definition["metadata"]["name"])
 
@@ -77,18 +74,18 @@ def _prunes_fields(schema: Object) -> bool:
     )
 
 
-async def _create_or_replace(client: Client, definition: Object) -> None:
-    name = definition["metadata"]["name"]
+async def create_or_replace(client: Client, resource: Resource, obj: Object, field: str) -> None:
+    """Creates the object, or replaces this field of the present one: its labels and annotations belong to the tool that
+    installed it, a Helm chart for example."""
     while True:
         try:
-            await client.create(CUSTOM_RESOURCE_DEFINITIONS, definition)
+            await client.create(resource, obj)
             return
         except AlreadyExists:
             pass
         try:
-            present = await client.get(CUSTOM_RESOURCE_DEFINITIONS, name)
-            # Labels and annotations belong to the tool that installed it, a Helm chart for example.
-            await client.replace(CUSTOM_RESOURCE_DEFINITIONS, {**present, "spec": definition["spec"]})
+            present = await client.get(resource, obj["metadata"]["name"])
+            await client.replace(resource, {**present, field: obj[field]})
             return
         except (Conflict, NotFound):
             continue  # another client has changed it

@@ -5,10 +5,10 @@ from collections.abc import Iterable
 
 from trainwright.api.kinds import GROUP, VERSION, Kind
 from trainwright.kube.client.async_client import Client
-from trainwright.kube.client.errors import AlreadyExists, Conflict, NotFound
 from trainwright.objects import Object
 from trainwright.objects.resources import VALIDATING_WEBHOOK_CONFIGURATIONS
 from trainwright.operator.options import WebhookOptions
+from trainwright.operator.setup.crds import create_or_replace
 
 
 def webhook_path(kind: str) -> str:
@@ -48,16 +48,4 @@ def webhook_configuration(kinds: Iterable[Kind], namespace: str, names: WebhookO
 async def register_webhooks(client: Client, kinds: Iterable[Kind], namespace: str, names: WebhookOptions) -> None:
     """Creates or replaces the configuration."""
     configuration = webhook_configuration(kinds, namespace, names)
-    while True:
-        try:
-            await client.create(VALIDATING_WEBHOOK_CONFIGURATIONS, configuration)
-            return
-        except AlreadyExists:
-            pass
-        try:
-            present = await client.get(VALIDATING_WEBHOOK_CONFIGURATIONS, names.configuration)
-            changed = {**present, "webhooks": configuration["webhooks"]}
-            await client.replace(VALIDATING_WEBHOOK_CONFIGURATIONS, changed)
-            return
-        except (Conflict, NotFound):
-            continue  # another client has changed it
+    await create_or_replace(client, VALIDATING_WEBHOOK_CONFIGURATIONS, configuration, "webhooks")
