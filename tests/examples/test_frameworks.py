@@ -57,7 +57,8 @@ def test_the_manifest_is_valid_for_any_cluster(example: str) -> None:
 @pytest.mark.parametrize(
     ("example", "sandbox"),
     [
-        *(trained(example, "strongest") for example in EQUAL_RESULTS),
+        # tests/walkthroughs/test_seed_004_training.py trains the program of `mpi`, with the same checks.
+        *(trained(example, "strongest", thorough=True) for example in EQUAL_RESULTS),
         *(
             trained(example, "plain")
             for example in EQUAL_RESULTS
@@ -79,6 +80,7 @@ def test_two_processes_train_the_same_model(example: str, sandbox: str, tmp_path
 
 
 @pytest.mark.mpi
+@pytest.mark.thorough  # docs/how-to/mpi-programs.md runs such a program in the same way
 @pytest.mark.timeout(SECONDS + 60)
 def test_processes_of_mpi_add_up_their_shares_without_a_manifest(tmp_path: Path) -> None:
     with up_command(tmp_path) as up:

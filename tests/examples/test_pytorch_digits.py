@@ -55,6 +55,7 @@ def test_an_interrupted_training_resumes_and_a_finished_one_starts_again(tmp_pat
 
 
 @pytest.mark.torch
+@pytest.mark.thorough  # README's `make run` trains the same job, in the strongest sandbox
 def test_three_processes_learn_the_digits_without_any_sandbox(tmp_path: Path) -> None:
     with up_command(tmp_path, "--sandbox", "plain") as up:
         data = ["--data-dir", str(up.data.path)]

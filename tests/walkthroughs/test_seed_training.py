@@ -70,6 +70,7 @@ def test_seed_001_trains_and_leaves_its_model_on_the_volume(cluster: Commands, t
     wait_until(lambda: (models / "mnist_cnn.pt").stat().st_size == pytest.approx(1_725_733, rel=0.01))
 
 
+@pytest.mark.thorough  # the program and the checks of seed 001, with more ranks
 def test_seed_003_trains_with_four_ranks_and_arguments_alone(cluster: Commands) -> None:
     created = cluster.kubectl("create", "-f", str(SEED / "pytorch_job_mnist_gloo_demo.yaml"))
     assert created == "pytorchjob.kubeflow.org/pytorch-dist-mnist-gloo-demo created\n"

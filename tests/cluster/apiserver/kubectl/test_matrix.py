@@ -122,7 +122,8 @@ async def embedded_server(directory: Path, namespace: str, *, controllers: bool)
         yield embedded.config
 
 
-@pytest.mark.thorough("applying", "cluster", "objects")
+# tests/cluster/controllers/workloads/test_kubectl.py compares some commands of `workloads` and `sets` too.
+@pytest.mark.thorough("applying", "cluster", "objects", "sets", "workloads")
 @pytest.mark.parametrize("name", sorted(path.stem for path in SCRIPTS.iterdir()))
 async def test_every_command_prints_the_same(
     name: str, control_plane: ControlPlane, real_namespace: str, kubectl_binary: Path, tmp_path: Path
