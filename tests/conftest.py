@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.support.distribution import distribute
 from tests.support.kubernetes.controlplane import AUDIT_ONE_USER, AUDITED, ControlPlane, binaries, running_control_plane
 from tests.support.thoroughness import without_thorough
 from trainwright.api.crd import render_crd
@@ -98,23 +99,12 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         terminalreporter.write_line(line)
 
 
-_ROOT = Path(__file__).parents[1]
-
-
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """The tests of a file run in one worker, because they share its fixtures.
-
-    Those of the node come last: they run in a thread, and Hypothesis does not like that another thread uses `random`.
-    """
     if not any("::" in argument for argument in config.args):  # a test that is named runs
         items[:], waiting = without_thorough(items)
         config.hook.pytest_deselected(items=waiting)
-    for item in items:
-        path = str(item.path.relative_to(_ROOT))
-        if item.get_closest_marker("xdist_group") is None:
-            item.add_marker(pytest.mark.xdist_group(path))
-    items.sort(key=lambda item: "node_behaviour" in item.path.parts)
+    distribute(items)
 
 
 _numbers = itertools.count(1)

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from tests.support.commands.console_blocks import Step, read_steps, run_steps, s
 from tests.support.commands.helm import helm_binary
 from tests.support.images.builder import add_image
 from tests.support.images.registry import running_registry
-from tests.support.kubernetes.controlplane import running_control_plane
+from tests.support.kubernetes.controlplane import free_ports, running_control_plane
 from trainwright.cluster.datadir import DataDir
 from trainwright.cluster.images.formats import RunConfig
 from trainwright.cluster.images.registry.push import push_image
@@ -23,6 +24,8 @@ from trainwright.cluster.images.store import ImageStore
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md")), *sorted(ROOT.glob("examples/**/*.md"))]
 WITH_COMMANDS = [page for page in PAGES if read_steps(page)]
+PORT = "28081"
+"""Of this machine, in a page; another run of the tests may have it."""
 ON_A_CLUSTER = [page for page in PAGES if read_steps(page, on_a_cluster=True)]
 
 
@@ -37,7 +40,8 @@ def test_the_commands_of_a_page_print_what_it_shows(page: Path, tmp_path: Path, 
         "XDG_CACHE_HOME": os.environ.get("XDG_CACHE_HOME", str(Path.home() / ".cache")),
         "LANG": "C.UTF-8",
     }
-    steps = read_steps(page)
+    port = str(free_ports(1)[0])
+    steps = [replace(step, command=step.command.replace(PORT, port)) for step in read_steps(page)]
     with ExitStack() as stack:
         if "$REGISTRY" in page.read_text():
             env["REGISTRY"] = stack.enter_context(registry_of_the_pages(tmp_path))
