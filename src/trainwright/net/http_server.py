@@ -201,12 +201,13 @@ class _ConnectionTracker(web.Server):
         )
         self._actual_handler = handler
         self._limits = limits
+        self._transports: dict[Any, asyncio.Transport] = {}
         self._unauthenticated: dict[Any, asyncio.TimerHandle] = {}
         """Connection -> the deadline of its first request; the oldest first."""
 
     @property
     def count(self) -> int:
-        return len(self._connections)
+        return len(self._transports)
 
     @property
     def unauthenticated_count(self) -> int:
@@ -214,11 +215,13 @@ class _ConnectionTracker(web.Server):
 
     def connection_made(self, handler: web.RequestHandler, transport: asyncio.Transport) -> None:
         super().connection_made(handler, transport)
+        self._transports[handler] = transport
         loop = asyncio.get_running_loop()
         self._unauthenticated[handler] = loop.call_later(self._limits.request_seconds, _abort, transport)
 
     def connection_lost(self, handler: web.RequestHandler, exc: BaseException | None = None) -> None:
         self.authenticated(handler)
+        self._transports.pop(handler, None)
         super().connection_lost(handler, exc)
 
     def authenticated(self, handler: Any) -> None:
@@ -227,7 +230,7 @@ class _ConnectionTracker(web.Server):
             deadline.cancel()
 
     async def close(self, grace_seconds: float) -> None:
-        transports = list(self._connections.values())
+        transports = list(self._transports.values())
         await asyncio.sleep(0)  # requests that have just arrived are started
         self.pre_shutdown()
         await self.shutdown(grace_seconds)
@@ -246,7 +249,7 @@ class _ConnectionTracker(web.Server):
         oldest, deadline = next(iter(self._unauthenticated.items()), (None, None))
         if deadline is None or deadline.when() - self._limits.request_seconds > before:
             return False
-        transport = self._connections.get(oldest) if oldest is not None else None
+        transport = self._transports.get(oldest)
         self.authenticated(oldest)
         if transport is not None:
             _abort(transport)
