@@ -18,7 +18,7 @@ from trainwright.cli.errors import CommandError
 from trainwright.cli.manifests.decode_errors import explain_type_error
 from trainwright.cli.manifests.reader import Document
 from trainwright.cli.spelling import did_you_mean, nearest, unknown_fields
-from trainwright.kube.client.errors import AlreadyExists, ApiError, BadRequest, Invalid, NotFound
+from trainwright.kube.client.errors import AlreadyExists, ApiError, BadRequest, Invalid, NotFound, is_undecodable
 from trainwright.kube.client.sync_client import SyncClient
 from trainwright.objects import Object
 from trainwright.objects.paths import value_at
@@ -182,7 +182,7 @@ def _dry_run(item: ValidObject, client: SyncClient, namespaces: Mapping[str, str
     except AlreadyExists:
         pass  # apply handles existing objects
     except NotFound as error:
-        if namespace and "namespaces" in error.message:
+        if namespace and error.resource == NAMESPACES.plural:
             fix = f"create it with `kubectl create namespace {namespace}`"
             report([("", f'namespace "{namespace}" not found: {fix}')])
         else:
@@ -248,8 +248,7 @@ def _template_errors(document: Document, kind: Kind, client: SyncClient, namespa
         try:
             client.raw("POST", PODS.path(namespace), params=_DRY_RUN, body=pod)
         except (BadRequest, Invalid) as error:
-            undecodable = f"cannot be handled as a {PODS.kind}" in error.message
-            if isinstance(error, Invalid) or undecodable or unknown_fields(error.message):
+            if isinstance(error, Invalid) or is_undecodable(error) or unknown_fields(error.message):
                 yield from _error_lines(error, PODS, pod, path)
         except ApiError:
             # Permissions, quotas and admission of pods concern the operator, not the user who creates the job.

@@ -50,6 +50,11 @@ class ApiError(Exception):
         found = (self.status.get("details") or {}).get("causes") or ()
         return tuple(Cause(*(str(cause.get(key) or "") for key in ("reason", "message", "field"))) for cause in found)
 
+    @property
+    def resource(self) -> str:
+        """The plural of the resource that the error is about; empty if the server does not say."""
+        return str((self.status.get("details") or {}).get("kind") or "")
+
     def __reduce__(self) -> tuple[object, ...]:
         return type(self), (self.status,), {"retry_after": self.retry_after}
 
@@ -109,6 +114,17 @@ _BY_CODE: Mapping[int, type[ApiError]] = {
     429: TooManyRequests,
     503: Unavailable,
 }
+
+
+def is_namespace_terminating(error: Exception) -> bool:
+    """True if an object could not be created because its namespace is being deleted."""
+    return isinstance(error, Forbidden) and any(cause.reason == "NamespaceTerminating" for cause in error.causes)
+
+
+def is_undecodable(error: Exception) -> bool:
+    """True if the body is no object of the resource's kind. The server gives neither a reason nor a cause for it: its
+    text is the only mark."""
+    return isinstance(error, BadRequest) and " cannot be handled as a " in error.message
 
 
 def error_from_status(status: Object, *, retry_after: float | None = None) -> ApiError:

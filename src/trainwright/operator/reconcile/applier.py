@@ -17,7 +17,14 @@ from trainwright.engine.children.labels import modern_labels
 from trainwright.engine.framework import Correction
 from trainwright.engine.policies.name_conflicts import conflict, is_temporary
 from trainwright.kube.client.async_client import Client
-from trainwright.kube.client.errors import AlreadyExists, ApiError, Conflict, NotFound, Unreachable
+from trainwright.kube.client.errors import (
+    AlreadyExists,
+    ApiError,
+    Conflict,
+    NotFound,
+    Unreachable,
+    is_namespace_terminating,
+)
 from trainwright.kube.controller.deduplicator import Deduplicator
 from trainwright.kube.controller.object_key import ObjectKey
 from trainwright.kube.controller.outcome import Retry
@@ -26,7 +33,6 @@ from trainwright.objects.resources import PODS, SERVICES
 from trainwright.operator.reconcile.caches import Caches
 from trainwright.operator.reconcile.child_errors import (
     InvalidChild,
-    is_namespace_terminating,
     is_stale,
     permanent_error,
 )

@@ -3,7 +3,7 @@
 The CRD leaves pod templates open. So only the API server can find an error inside one, when it creates a pod.
 """
 
-from trainwright.kube.client.errors import BadRequest, Conflict, Forbidden, Invalid, NotFound
+from trainwright.kube.client.errors import Conflict, Invalid, NotFound, is_undecodable
 
 
 class InvalidChild(Exception):  # noqa: N818 - named after Kubernetes' own Invalid
@@ -18,18 +18,14 @@ def permanent_error(job_field: str, error: Exception) -> str | None:
 def is_stale(error: Exception) -> bool:
     """True if the object of a patch has changed, was deleted, or was replaced by another of the same name: the API
     server reports another uid as a change of an immutable field."""
-    return isinstance(error, NotFound | Conflict) or (isinstance(error, Invalid) and "metadata.uid" in error.message)
-
-
-def is_namespace_terminating(error: Exception) -> bool:
-    return isinstance(error, Forbidden) and any(cause.reason == "NamespaceTerminating" for cause in error.causes)
+    if isinstance(error, Invalid):
+        return any(cause.field == "metadata.uid" for cause in error.causes)
+    return isinstance(error, NotFound | Conflict)
 
 
 def _rejects_a_field(error: Exception) -> bool:
     """True if the API server has decoded the object and rejects a field of it. Rejections by a webhook, a policy or a
     quota are not permanent: they may end without a change of the job."""
-    if isinstance(error, BadRequest):
-        return " cannot be handled as a " in error.message
-    if not isinstance(error, Invalid) or error.message.startswith("admission webhook"):
-        return False
+    if not isinstance(error, Invalid) or error.message.startswith("admission webhook"):  # which can send any details
+        return is_undecodable(error)
     return any(cause.field for cause in error.causes)

@@ -130,7 +130,7 @@ def _hint(error: ApiError) -> str:
     """What the user can do."""
     if isinstance(error, Unauthorized):
         return "; the credentials of the kubeconfig or service account are wrong or have expired"
-    if isinstance(error, Forbidden) and CUSTOM_RESOURCE_DEFINITIONS.plural in error.message:
+    if isinstance(error, Forbidden) and error.resource == CUSTOM_RESOURCE_DEFINITIONS.plural:
         return f"; let an administrator install them with `{_APPLY_CRDS}`"
     return "; add that rule to the operator's role" if isinstance(error, Forbidden) else ""
 

@@ -8,7 +8,7 @@ from trainwright.cluster.controllers.workloads.plans.deployment_plan import (
 )
 from trainwright.cluster.controllers.workloads.plans.pod_template import same_template
 from trainwright.cluster.controllers.workloads.reconcile.workload_caches import WorkloadCaches
-from trainwright.kube.client.errors import AlreadyExists, ApiError, NotFound
+from trainwright.kube.client.errors import AlreadyExists, ApiError, NotFound, is_namespace_terminating
 from trainwright.kube.controller.outcome import Outcome, RequeueAfter, Retry
 from trainwright.kube.controller.store import raw_metadata
 from trainwright.objects import Object
@@ -74,7 +74,7 @@ class DeploymentController:
             await self._resolve_collision(deployment, rendered)
             return False
         except ApiError as error:
-            if "because it is being terminated" not in str(error):
+            if not is_namespace_terminating(error):
                 failed, message = creation_failed(deployment, name, str(error), self._caches.now())
                 self._recorder.record(deployment, "Warning", "ReplicaSetCreateError", message, component=_COMPONENT)
                 if failed != deployment:

@@ -7,7 +7,7 @@ import msgspec
 
 from trainwright.cluster.controllers.workloads.plans.owned_pods import claim_pods
 from trainwright.cluster.controllers.workloads.reconcile.workload_caches import WorkloadCaches
-from trainwright.kube.client.errors import ApiError, Conflict, NotFound, Unreachable
+from trainwright.kube.client.errors import ApiError, Conflict, NotFound, Unreachable, is_namespace_terminating
 from trainwright.kube.client.requests import PatchKind
 from trainwright.objects import Object
 from trainwright.objects.kinds.pods import Pod, read_pod
@@ -90,7 +90,7 @@ class PodControl:
         try:
             pod = await self._client.create(PODS, rendered)
         except (ApiError, Unreachable) as error:
-            if not _is_terminating(error):
+            if not is_namespace_terminating(error):
                 text = self._text(self._not_created, owner, rendered["metadata"].get("name", ""), str(error))
                 self._record(owner, "Warning", "FailedCreate", text)
             return str(error)
@@ -141,7 +141,3 @@ class PodControl:
 
 def _reference(reference: msgspec.Struct) -> Object:
     return {key: value for key, value in msgspec.to_builtins(reference).items() if value is not None}
-
-
-def _is_terminating(error: Exception) -> bool:
-    return "because it is being terminated" in str(error)
