@@ -53,7 +53,7 @@ from trainwright.cluster.datadir import (
 from trainwright.cluster.images.store import ImageStore
 from trainwright.cluster.linux.listening_sockets import find_holder, find_listener
 from trainwright.cluster.node.agent import NodeAgent, SandboxError
-from trainwright.cluster.node.pod_streams import NodeStreams
+from trainwright.cluster.node.node_streams import NodeStreams
 from trainwright.cluster.node.pods.images.image_settings import ImageSettings
 from trainwright.cluster.node.pods.pod_directory import has_running_pods
 from trainwright.cluster.node.records.container_logs import ContainerLogs

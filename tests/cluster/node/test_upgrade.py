@@ -32,8 +32,8 @@ from tests.support.cluster.node import Node
 from tests.support.cluster.pod_shapes import SHAPES
 from tests.support.waiting import eventually
 from trainwright.cluster.node.devices.allocation import GpuAllocations
-from trainwright.cluster.node.pod_streams import NodeStreams
-from trainwright.cluster.node.pods.fork_server import ForkServer
+from trainwright.cluster.node.node_streams import NodeStreams
+from trainwright.cluster.node.pods.fork_server_starter import ForkServer
 from trainwright.cluster.node.pods.pod_directory import PodDirectory
 from trainwright.cluster.node.pods.pod_status import pod_status
 from trainwright.cluster.node.records.pod_files import find_pod_files

@@ -25,7 +25,7 @@ from trainwright.cluster.node.pods.node_config import NodeConfig
 from trainwright.cluster.node.pods.pod_directory import PodDirectory
 from trainwright.cluster.node.pods.pod_recorder import PodRecorder
 from trainwright.cluster.node.pods.pod_setup import find_installations, find_open_mpis, make_shared_memory, set_up_pod
-from trainwright.cluster.node.pods.supervisors import Supervisors
+from trainwright.cluster.node.pods.running_supervisors import Supervisors
 from trainwright.cluster.node.pods.volume_manager import VolumeManager
 from trainwright.cluster.node.referenced_objects import PodConfigError
 from trainwright.cluster.node.supervisor.containers import container_status

@@ -23,7 +23,7 @@ from trainwright.cluster.node.pods.config.runtime_config import (
 )
 from trainwright.cluster.node.pods.config.security_context import file_owner
 from trainwright.cluster.node.pods.event_relay import EventRelay
-from trainwright.cluster.node.pods.fork_server import ForkServer
+from trainwright.cluster.node.pods.fork_server_starter import ForkServer
 from trainwright.cluster.node.pods.images.pod_images import PodImages
 from trainwright.cluster.node.pods.local_storage import EVICTED, GRACE_SECONDS, exceeded_limit, limited_volumes
 from trainwright.cluster.node.pods.namespaces import Namespaces
@@ -32,8 +32,8 @@ from trainwright.cluster.node.pods.pod_directory import PodDirectory, Supervisor
 from trainwright.cluster.node.pods.pod_recorder import PodRecorder
 from trainwright.cluster.node.pods.pod_starter import PodStarter, started_at
 from trainwright.cluster.node.pods.pod_status import empty_state, field_path, is_finished
+from trainwright.cluster.node.pods.running_supervisors import Supervisors
 from trainwright.cluster.node.pods.status_manager import StatusManager
-from trainwright.cluster.node.pods.supervisors import Supervisors
 from trainwright.cluster.node.pods.volume_manager import VolumeManager, object_keys
 from trainwright.cluster.node.supervisor.containers import container_status
 from trainwright.cluster.node.supervisor.processes import kill_orphans

@@ -13,7 +13,7 @@ from typing import TypeVar
 import msgspec
 
 from trainwright.cluster.node.supervisor.files import read_json
-from trainwright.cluster.node.supervisor.sandbox.private_files import files_below, find_private_files
+from trainwright.cluster.node.supervisor.sandbox.private_layers import files_below, find_private_files
 
 T = TypeVar("T")
 

@@ -15,8 +15,8 @@ from trainwright.cluster.linux import privileges
 from trainwright.cluster.linux.process_tree import become_subreaper, die_with_parent
 from trainwright.cluster.node.supervisor import processes
 from trainwright.cluster.node.supervisor.files import own_identity, read_json, write_json
+from trainwright.cluster.node.supervisor.main_loop import SIGNALS, Supervisor
 from trainwright.cluster.node.supervisor.sandbox import sandbox
-from trainwright.cluster.node.supervisor.supervisor import SIGNALS, Supervisor
 
 TYPE_CHECKING = False  # importing typing takes four milliseconds at the start of every pod
 if TYPE_CHECKING:

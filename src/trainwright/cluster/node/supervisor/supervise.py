@@ -22,7 +22,7 @@ if __name__ == "__main__":
     except OSError as error:  # then detection refuses `overlay`
         unsealed = f"a copy of Python in memory cannot be executed: {error.strerror}"
     if sys.argv[1].startswith(FORK_SERVER):
-        from trainwright.cluster.node.supervisor.fork_server import serve
+        from trainwright.cluster.node.supervisor.fork_server_main import serve
 
         serve(ADDRESS_MARK)
     else:

@@ -73,7 +73,7 @@ def close_files(pod: dict[str, Any], container: Container) -> None:
         container.log.close()
         container.log = None
     if container.scratch is not None and pod["sandbox"] == sandbox.OVERLAY:
-        from trainwright.cluster.node.supervisor.sandbox.private_files import keep_private_files  # not needed before
+        from trainwright.cluster.node.supervisor.sandbox.private_layers import keep_private_files  # not needed before
 
         keep_private_files(container.scratch)
         container.scratch = None

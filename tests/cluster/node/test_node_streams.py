@@ -15,8 +15,8 @@ import pytest
 
 from tests.support.cluster.supervised_pods import SupervisedPod, container, processes_with
 from tests.support.waiting import eventually, wait_until
+from trainwright.cluster.node.node_streams import AttachSession, ExecSession, NodeStreams
 from trainwright.cluster.node.pod_processes import process_trees, running_containers
-from trainwright.cluster.node.pod_streams import AttachSession, ExecSession, NodeStreams
 from trainwright.cluster.node.supervisor.files import SESSION_SOCKET
 from trainwright.objects.kinds.exec_options import StreamOptions, StreamUnavailable
 

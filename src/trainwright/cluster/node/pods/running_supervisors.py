@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable
 
-from trainwright.cluster.node.pods.fork_server import ForkServer
+from trainwright.cluster.node.pods.fork_server_starter import ForkServer
 from trainwright.cluster.node.pods.pod_directory import PodDirectory, SupervisorProcess
 
 

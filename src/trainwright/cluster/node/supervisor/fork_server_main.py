@@ -26,7 +26,7 @@ from trainwright.cluster.node.supervisor.containers import exec_sessions, termin
 from trainwright.cluster.node.supervisor.files import read_json
 from trainwright.cluster.node.supervisor.lifecycle import handlers, pod_lifecycle, probes  # noqa: F401
 from trainwright.cluster.node.supervisor.network import listening_ports, socket_broker  # noqa: F401
-from trainwright.cluster.node.supervisor.sandbox import private_files, sandbox  # noqa: F401
+from trainwright.cluster.node.supervisor.sandbox import private_layers, sandbox  # noqa: F401
 
 TYPE_CHECKING = False  # importing typing takes four milliseconds
 if TYPE_CHECKING:

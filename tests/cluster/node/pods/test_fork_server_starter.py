@@ -15,8 +15,8 @@ import pytest
 from tests.support.cluster.addresses import locked_addresses
 from tests.support.cluster.supervised_pods import container, end_supervisors, processes_with
 from tests.support.waiting import eventually
-from trainwright.cluster.node.pod_streams import NodeStreams
-from trainwright.cluster.node.pods.fork_server import ForkServer
+from trainwright.cluster.node.node_streams import NodeStreams
+from trainwright.cluster.node.pods.fork_server_starter import ForkServer
 from trainwright.cluster.node.pods.pod_directory import PodDirectory, SupervisorProcess
 from trainwright.objects.kinds.exec_options import StreamUnavailable
 

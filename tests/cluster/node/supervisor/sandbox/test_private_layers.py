@@ -10,8 +10,7 @@ import pytest
 
 from tests.support.cluster.supervised_pods import LAYERED_DIRECTORY, container
 from trainwright.cluster.node.records.private_files import PrivateFile, read_private_files
-from trainwright.cluster.node.supervisor.sandbox import private_files
-from trainwright.cluster.node.supervisor.sandbox.private_files import find_private_files
+from trainwright.cluster.node.supervisor.sandbox.private_layers import find_private_files
 
 
 def found(pod: Any) -> dict[str, tuple[int, str]]:
@@ -137,7 +136,7 @@ def test_at_plain_every_file_is_the_hosts(plain: Any) -> None:
 
 
 def test_the_walk_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(private_files, "MAX_ENTRIES", 10)
+    monkeypatch.setattr(private_layers, "MAX_ENTRIES", 10)
     upper = tmp_path / "layers/1/upper"
     for number in range(20):
         (upper / str(number)).mkdir(parents=True)
