@@ -1,4 +1,5 @@
-"""What the process of a container may do: its user and groups, its capabilities, and that it cannot gain more.
+"""What the process of a container may do: its user and groups, its capabilities, and that it cannot gain more; and
+what the kernel does when its parent or its descendants end.
 
 Standard library only.
 """
@@ -39,6 +40,8 @@ ADDABLE_CAPABILITIES = frozenset(
 """Those that do not lead out of a container. With each of the others root could reach the files, processes, devices,
 network or kernel of the machine, for example those of the supervisor, which is process 1 of the pod."""
 
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
 _PR_SET_DUMPABLE = 4
 _PR_CAPBSET_READ = 23
 _PR_CAPBSET_DROP = 24
@@ -128,3 +131,13 @@ def _set_capabilities(mask: int) -> None:
     for index in (0, 1):
         sets[index].effective = sets[index].permitted = mask >> 32 * index & 0xFFFFFFFF
     check(libc.capset(ctypes.byref(header), sets), "set the capabilities")
+
+
+def die_with_parent(signal_number: int) -> None:
+    """The kernel forgets it when the process gets other ids or enters a user namespace."""
+    check(libc.prctl(_PR_SET_PDEATHSIG, signal_number, 0, 0, 0), "ask for a signal at the parent's end")
+
+
+def become_subreaper() -> None:
+    """Orphaned descendants become children of this process."""
+    check(libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0), "become the reaper of orphans")

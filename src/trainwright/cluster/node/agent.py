@@ -23,16 +23,15 @@ from trainwright.cluster.node.descriptors import raise_limit
 from trainwright.cluster.node.devices.driver_files import DriverFiles, read_driver_files
 from trainwright.cluster.node.disk import read_disk
 from trainwright.cluster.node.image_list import index_version
-from trainwright.cluster.node.network.hosts_file_writer import HostsFileWriter
-from trainwright.cluster.node.network.pod_network import PodNetwork
+from trainwright.cluster.node.network.pod_network import HostsFileWriter, PodNetwork
 from trainwright.cluster.node.network.service_variables import api_server_variables
 from trainwright.cluster.node.node_registration import NodeRegistration
 from trainwright.cluster.node.node_status import read_machine
+from trainwright.cluster.node.pods.fork_server_starter import session_key
 from trainwright.cluster.node.pods.images.image_settings import ImageSettings
 from trainwright.cluster.node.pods.node_config import NodeConfig
 from trainwright.cluster.node.pods.pod_workers import PodWorkers
 from trainwright.cluster.node.records.retention import Retention
-from trainwright.cluster.node.session_keys import session_key
 from trainwright.cluster.node.supervisor.files import (
     AGENT_SOCKET,
     CGROUPS_FILE,

@@ -19,8 +19,8 @@ from trainwright.cluster.linux.listening_sockets import ANY, open_sockets, read_
 from trainwright.cluster.node.file_events import FileEvents
 from trainwright.cluster.node.pipes import Pipe
 from trainwright.cluster.node.pod_processes import process_trees
+from trainwright.cluster.node.pods.fork_server_starter import session_key
 from trainwright.cluster.node.records.log_files import LogFiles, find_log, find_pod, run_has_ended, split_records
-from trainwright.cluster.node.session_keys import session_key
 from trainwright.cluster.node.supervisor.containers import terminals
 from trainwright.cluster.node.supervisor.files import SESSION_SOCKET, SocketPath, read_json, receive
 from trainwright.kube.client.exec_protocol import Output

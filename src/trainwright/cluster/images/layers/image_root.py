@@ -36,7 +36,7 @@ from trainwright.cluster.linux.mounts import (
     restrict,
     unmount,
 )
-from trainwright.cluster.linux.process_tree import die_with_parent
+from trainwright.cluster.linux.privileges import die_with_parent
 from trainwright.cluster.linux.safe_paths import resolve_without_proc
 
 _CLONE_NEWNS = 0x00020000

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from trainwright.cluster.linux import trees
-from trainwright.cluster.linux.process_tree import die_with_parent
+from trainwright.cluster.linux.privileges import die_with_parent
 from trainwright.cluster.linux.user_namespaces import enter_as_root
 
 T = TypeVar("T")

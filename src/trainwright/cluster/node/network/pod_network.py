@@ -4,6 +4,7 @@ A new name is appended to the files at once, which costs the same however many p
 removed by rewriting the whole files, from time to time if there are many.
 """
 
+import asyncio
 import ipaddress
 import time
 from collections import Counter
@@ -327,6 +328,31 @@ class PodNetwork:
 
     def _own_path(self, uid: str) -> Path:
         return self._directory / "hosts" / f"pod:{uid}"
+
+
+class HostsFileWriter:
+    """Writes the hosts files after names have changed. Changes that come together are written once; a rewrite that
+    must wait is done later."""
+
+    def __init__(self, network: PodNetwork, *, on_names_changed: Callable[[], None]) -> None:
+        self._network = network
+        self._on_names_changed = on_names_changed
+        self._later: asyncio.TimerHandle | None = None
+
+    def write_soon(self) -> None:
+        asyncio.get_running_loop().call_soon(self._write)
+
+    def close(self) -> None:
+        if self._later is not None:
+            self._later.cancel()
+            self._later = None
+
+    def _write(self) -> None:
+        if self._network.write_hosts_files():
+            self._on_names_changed()
+        self.close()
+        if (delay := self._network.rewrite_delay) is not None:
+            self._later = asyncio.get_running_loop().call_later(delay, self._write)
 
 
 def _aliases(pod: Object) -> list[str]:

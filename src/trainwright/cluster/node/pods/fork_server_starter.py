@@ -2,6 +2,8 @@
 
 import asyncio
 import contextlib
+import hashlib
+import hmac
 import os
 import signal
 import socket
@@ -9,7 +11,6 @@ from collections import deque
 from pathlib import Path
 
 from trainwright.cluster.node.pods.pod_directory import PodDirectory, SupervisorProcess
-from trainwright.cluster.node.session_keys import session_key
 from trainwright.cluster.node.supervisor.files import receive
 from trainwright.cluster.node.supervisor.sandbox.detection import PROGRAM
 from trainwright.cluster.node.supervisor.supervise import ADDRESS_MARK, FORK_SERVER
@@ -17,6 +18,16 @@ from trainwright.cluster.process_identity import ProcessIdentity, identify
 
 _UID_LENGTH = 36
 _MAX_ANSWER = 64
+
+
+def session_key(secret: bytes, uid: str) -> str:
+    """The key with which this node opens sessions in a pod; empty without a secret, as for a supervisor without an
+    agent.
+
+    A supervisor cannot see who connects to its socket: processes of other pods and the agent look alike from inside. It
+    has the key in memory, and the agent derives it from a secret outside of the node's directory.
+    """
+    return hmac.new(secret, uid.encode(), hashlib.sha256).hexdigest() if secret else ""
 
 
 class ForkServer:

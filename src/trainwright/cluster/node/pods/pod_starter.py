@@ -20,7 +20,6 @@ from trainwright.cluster.node.pods.config.runtime_config import (
     generate_runtime_config,
 )
 from trainwright.cluster.node.pods.images.pod_images import PodImages
-from trainwright.cluster.node.pods.namespaces import Namespaces
 from trainwright.cluster.node.pods.node_config import NodeConfig
 from trainwright.cluster.node.pods.pod_directory import PodDirectory
 from trainwright.cluster.node.pods.pod_recorder import PodRecorder
@@ -31,9 +30,13 @@ from trainwright.cluster.node.referenced_objects import PodConfigError
 from trainwright.cluster.node.supervisor.containers import container_status
 from trainwright.cluster.node.supervisor.files import DISK_FULL
 from trainwright.cluster.node.supervisor.sandbox.sandbox import PLAIN
+from trainwright.kube.client.async_client import Client
+from trainwright.kube.controller.store import Store, raw_metadata
 from trainwright.objects import Object
 from trainwright.objects.kinds.nodes import NODE_ADDRESS
+from trainwright.objects.kinds.pod_security import ENFORCE, PRIVILEGED
 from trainwright.objects.node_annotations import PYTHON
+from trainwright.objects.resources import NAMESPACES
 from trainwright.objects.times import unix_seconds
 
 _RESOLVE_SECONDS = 5.0
@@ -43,6 +46,21 @@ def started_at(pod: Object, now: datetime) -> float:
     """When this node accepted the pod, in seconds since the epoch."""
     reported = unix_seconds((pod.get("status") or {}).get("startTime"))
     return now.timestamp() if reported is None else reported
+
+
+class Namespaces:
+    """The namespaces of pods, as far as this node needs them: whether their policy opens the machine to pods."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self.store: Store[Object] = Store(metadata=raw_metadata)
+
+    async def open_homes(self, name: str) -> bool:
+        """Whether pods share the home of the user, as with a hostPath, which every level but `privileged` forbids."""
+        # The watch may not have seen a new one yet.
+        namespace = self.store.get(name) or await self._client.get(NAMESPACES, name)
+        labels = namespace["metadata"].get("labels") or {}
+        return bool(labels.get(ENFORCE, PRIVILEGED) == PRIVILEGED)
 
 
 class PodStarter:

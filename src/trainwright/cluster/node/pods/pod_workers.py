@@ -26,11 +26,10 @@ from trainwright.cluster.node.pods.event_relay import EventRelay
 from trainwright.cluster.node.pods.fork_server_starter import ForkServer
 from trainwright.cluster.node.pods.images.pod_images import PodImages
 from trainwright.cluster.node.pods.local_storage import EVICTED, GRACE_SECONDS, exceeded_limit, limited_volumes
-from trainwright.cluster.node.pods.namespaces import Namespaces
 from trainwright.cluster.node.pods.node_config import NodeConfig
 from trainwright.cluster.node.pods.pod_directory import PodDirectory, SupervisorProcess, pod_directories
 from trainwright.cluster.node.pods.pod_recorder import PodRecorder
-from trainwright.cluster.node.pods.pod_starter import PodStarter, started_at
+from trainwright.cluster.node.pods.pod_starter import Namespaces, PodStarter, started_at
 from trainwright.cluster.node.pods.pod_status import empty_state, field_path, is_finished
 from trainwright.cluster.node.pods.running_supervisors import Supervisors
 from trainwright.cluster.node.pods.status_manager import StatusManager

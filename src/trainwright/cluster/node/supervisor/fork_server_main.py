@@ -20,7 +20,7 @@ import socket
 import sys
 
 from trainwright.cluster.linux import listening_sockets  # noqa: F401
-from trainwright.cluster.linux.process_tree import become_subreaper
+from trainwright.cluster.linux.privileges import become_subreaper
 from trainwright.cluster.node.supervisor import pod_events, pod_process  # noqa: F401
 from trainwright.cluster.node.supervisor.containers import exec_sessions, termination_message  # noqa: F401
 from trainwright.cluster.node.supervisor.files import read_json

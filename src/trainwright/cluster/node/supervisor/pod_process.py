@@ -12,7 +12,7 @@ import signal
 import sys
 
 from trainwright.cluster.linux import privileges
-from trainwright.cluster.linux.process_tree import become_subreaper, die_with_parent
+from trainwright.cluster.linux.privileges import become_subreaper, die_with_parent
 from trainwright.cluster.node.supervisor import processes
 from trainwright.cluster.node.supervisor.files import own_identity, read_json, write_json
 from trainwright.cluster.node.supervisor.main_loop import SIGNALS, Supervisor

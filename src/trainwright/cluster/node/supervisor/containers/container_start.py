@@ -9,7 +9,7 @@ import os
 import signal
 
 from trainwright.cluster.linux import privileges
-from trainwright.cluster.linux.process_tree import die_with_parent
+from trainwright.cluster.linux.privileges import die_with_parent
 from trainwright.cluster.node.supervisor import processes
 from trainwright.cluster.node.supervisor.containers.cri_log import LogPipe
 from trainwright.cluster.node.supervisor.sandbox import cgroups, sandbox

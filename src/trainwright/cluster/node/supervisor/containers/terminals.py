@@ -10,7 +10,7 @@ import socket
 import struct
 import termios
 
-from trainwright.cluster.linux.process_tree import die_with_parent
+from trainwright.cluster.linux.privileges import die_with_parent
 from trainwright.cluster.node.supervisor import processes
 from trainwright.cluster.node.supervisor.files import receive
 
