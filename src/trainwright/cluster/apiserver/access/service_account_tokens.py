@@ -194,7 +194,8 @@ class ServiceAccountTokens:
         if not hmac.compare_digest(stored, token.encode()):
             raise InvalidTokenError("token does not match server's copy")
         account = self._store.get(SERVICE_ACCOUNTS.qualified_plural, namespace, name)
-        if account is None or account.obj["metadata"]["uid"] != uid:
+        found = account.obj["metadata"] if account is not None else {}
+        if found.get("uid") != uid or "deletionTimestamp" in found:
             raise InvalidTokenError("service account token has been invalidated")
         matching = tuple(one for one in audiences if one == ISSUER)
         if not matching:

@@ -62,7 +62,10 @@ def metadata_errors(obj: Object, kind: ResourceType) -> list[FieldError]:
     for key in annotations:
         if problem := qualified_name_problem(key.lower()):
             found.append(invalid("metadata.annotations", key, problem))
-    if sum(len(f"{key}{value}".encode()) for key, value in annotations.items()) > _ANNOTATION_BYTES:
+    if (
+        sum(len(f"{key}{value}".encode(errors="surrogatepass")) for key, value in annotations.items())
+        > _ANNOTATION_BYTES
+    ):
         found.append(too_long("metadata.annotations", _ANNOTATION_BYTES))
     found += _owner_errors(metadata.get("ownerReferences") or [])
     return found
