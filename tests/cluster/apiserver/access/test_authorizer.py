@@ -164,6 +164,21 @@ def test_decisions_equal_those_of_a_naive_reading(
     asyncio.run(run())
 
 
+async def test_one_of_two_bindings_of_a_user_can_go() -> None:
+    store, objects = ObjectStore(None), dict[tuple[Resource, str, str], Any]()
+    authorizer, ann = Authorizer(store), UserInfo("ann")
+    for namespace in NAMESPACES:
+        role = {"rules": [{"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]}]}
+        binding = {"roleRef": {"kind": "Role", "name": "r"}, "subjects": [{"kind": "User", "name": "ann"}]}
+        await apply(store, Write(ROLES, namespace, "r", role), objects)
+        await apply(store, Write(ROLE_BINDINGS, namespace, "b", binding), objects)
+
+    await apply(store, Write(ROLE_BINDINGS, "a", "b", None), objects)
+
+    allowed = [authorizer.authorize(ann, Attributes("get", "", "pods", "", one)).allowed for one in NAMESPACES]
+    assert allowed == [False, True]
+
+
 @given(rules, rules, wanted_attributes)
 def test_covered_rules_allow_nothing_new(own: list[Any], given_away: list[Any], wanted: Attributes) -> None:
     """Who may write a role because own rules cover it can do everything that the role allows."""

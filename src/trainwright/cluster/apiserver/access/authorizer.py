@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 from trainwright.cluster.apiserver import errors
 from trainwright.cluster.apiserver.access.attributes import Attributes
@@ -51,9 +52,9 @@ class Authorizer:
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
         self._bindings: dict[_Subject, dict[tuple[str, Key], Stored]] = {}
-        self._grants: dict[tuple[str, tuple[str, ...]], _Grants] = {}
+        self._grants = lru_cache(_MAX_USERS)(self._compile)
         for resource in (CLUSTER_ROLES, ROLES):
-            store.subscribe(resource.qualified_plural, lambda _change: self._grants.clear())
+            store.subscribe(resource.qualified_plural, lambda _change: self._grants.cache_clear())
         for resource in (CLUSTER_ROLE_BINDINGS, ROLE_BINDINGS):
             name = resource.qualified_plural
             for stored in store.list(name):
@@ -95,7 +96,7 @@ class Authorizer:
         return None if role is None else [PolicyRule.read(rule) for rule in role.obj.get("rules") or ()]
 
     def _binding_changed(self, resource: str, change: Change) -> None:
-        self._grants.clear()
+        self._grants.cache_clear()
         if change.old is not None:
             for subject in _subjects(change.old):
                 bindings = self._bindings.get(subject, {})
@@ -110,16 +111,10 @@ class Authorizer:
             self._bindings.setdefault(subject, {})[resource, stored.key] = stored
 
     def _grants_of(self, user: UserInfo) -> _Grants:
-        key = (user.name, user.groups)
-        found = self._grants.get(key)
-        if found is None:
-            if len(self._grants) >= _MAX_USERS:
-                self._grants.clear()
-            found = self._grants[key] = self._compile(user)
-        return found
+        return self._grants(user.name, user.groups)
 
-    def _compile(self, user: UserInfo) -> _Grants:
-        subjects = [("User", user.name), *(("Group", group) for group in user.groups)]
+    def _compile(self, name: str, groups: tuple[str, ...]) -> _Grants:
+        subjects = [("User", name), *(("Group", group) for group in groups)]
         bindings: dict[tuple[str, Key], Stored] = {}
         for subject in subjects:
             bindings |= self._bindings.get(subject, {})

@@ -9,6 +9,7 @@ import hashlib
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -42,7 +43,7 @@ class TokenSigner:
         self._load_key = load_key
         self._key: _Key | None = None
         self._loading = threading.Lock()
-        self._verified: dict[str, Object] = {}
+        self._verified = lru_cache(_MAX_VERIFIED)(self._verify)
 
     def sign(self, claims: Object) -> str:
         from cryptography.hazmat.primitives import hashes
@@ -57,13 +58,7 @@ class TokenSigner:
 
     def verify(self, token: str) -> Object:
         """The claims of a token that this key has signed; the result is kept, since clients repeat their token."""
-        claims = self._verified.get(token)
-        if claims is None:
-            claims = self._verify(token)
-            if len(self._verified) >= _MAX_VERIFIED:
-                self._verified.clear()
-            self._verified[token] = claims
-        return claims
+        return self._verified(token)
 
     def public_keys(self) -> Object:
         """The JSON Web Key Set of `/openid/v1/jwks`."""

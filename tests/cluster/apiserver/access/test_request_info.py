@@ -88,6 +88,8 @@ class TestVerbs:
     @pytest.mark.parametrize(
         ("method", "path", "verb"),
         [
+            ("POST", "/api/v1/namespaces/a/pods", "create"),
+            ("GET", "/api/v1/namespaces/a/status", "get"),
             ("HEAD", "/api/v1/pods", "list"),
             ("HEAD", "/api/v1/namespaces/a/pods/x", "get"),
             ("DELETE", "/api/v1/namespaces/a/pods", "deletecollection"),
@@ -100,6 +102,38 @@ class TestVerbs:
     )
     def test_method_and_path(self, method: str, path: str, verb: str) -> None:
         assert parsed(method, path).verb == verb
+
+    @pytest.mark.parametrize(
+        ("target", "path"),
+        [
+            ("http://proxied.example/version?x=1", "/version"),
+            ("https://proxied.example", ""),
+            ("/version://x", "/version://x"),
+            ("/version\udcc3\udca9", "/versioné"),
+            ("/version\udcff", "/version\ufffd"),
+        ],
+    )
+    def test_target_of_a_proxy_is_its_path(self, target: str, path: str) -> None:
+        """Bytes that are no UTF-8 become the replacement character, as on the real server."""
+        assert split_target(target)[0] == path
+
+    @pytest.mark.parametrize(
+        ("selector", "name"),
+        [
+            ("metadata.name=x", "x"),
+            ("status.phase!=Failed,metadata.name==x", "x"),
+            ("metadata.name!=x", ""),
+            ("metadata.name=a/b", ""),
+            ("metadata.name", ""),
+            ("metadata.namespace=x", ""),
+            ("status.phase=Running", ""),
+        ],
+    )
+    def test_list_has_the_name_that_its_selector_demands(self, selector: str, name: str) -> None:
+        assert parsed("GET", f"/api/v1/pods?fieldSelector={selector}").name == name
+
+    def test_parameters_with_a_semicolon_are_left_out(self) -> None:
+        assert list(parse_query("a=1&&b=2;c=3&d+e=%2B").items()) == [("a", "1"), ("d e", "+")]
 
     def test_malformed_escapes_are_refused(self) -> None:
         with pytest.raises(StatusError, match="malformed escape"):
