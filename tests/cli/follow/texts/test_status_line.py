@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.support.objects.followed_jobs import run_of
@@ -124,6 +124,7 @@ def test_rate_and_time_left_go_when_progress_stops(gap: int, quiet: int, known: 
     ),
     st.integers(20, 300),
 )
+@example(Progress(epoch=0, step=0, total=1), 20)
 def test_any_progress_fits_any_terminal(progress: Progress, width: int) -> None:
     line = render_status(Status(progress, 5.0, "running"), width=width)
     assert cells(line) <= width

@@ -66,8 +66,10 @@ def render_status(status: Status, *, width: int, frame: int = 0) -> str:
     if fraction is None:
         lead = _Part(f"{_SPINNER[frame % len(_SPINNER)]} {status.activity}".rstrip(), 0)
         return "  ".join(part.text for part in _fitting([lead, *parts], width))
-    percent = _Part(f"{fraction:>4.0%}{_of_epoch(status.progress)}", 0)
-    kept = _fitting([percent, *parts], width - _MIN_BAR - 2)
+    space = width - _MIN_BAR - 2
+    percent = f"{fraction:>4.0%}"
+    named = f"{percent}{_of_epoch(status.progress)}"
+    kept = _fitting([_Part(named if cells(named) <= space else percent, 0), *parts], space)
     rest = "  ".join(part.text for part in kept)
     room = width - cells(rest) - 2
     return f"{bar(fraction, max(min(room, _MAX_BAR), _MIN_BAR))}  {rest}"
