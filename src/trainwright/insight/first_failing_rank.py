@@ -1,8 +1,8 @@
 """Why a job failed: the rank that failed first, among ranks that failed because of it, the cause and what to do.
 
-`diagnose` compares all runs of the job's containers. A rank that lost the connection to a peer or waited for it in vain
-only followed. Among the others the earliest failed first: its time is that of its traceback if it has one, because the
-process may end later than its followers, else that of its end. Where the times do not decide, no rank is named.
+`first_failure` compares all runs of the job's containers. A rank that lost the connection to a peer or waited for it in
+vain only followed. Among the others the earliest failed first: its time is that of its traceback if it has one, because
+the process may end later than its followers, else that of its end. Where the times do not decide, no rank is named.
 """
 
 import math
@@ -10,11 +10,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from trainwright.insight.cause_by_peer import unreachable_peer
-from trainwright.insight.log_exceptions import MAX_LINE, Line
+from trainwright.insight.log_exceptions import MAX_LINE
 from trainwright.insight.process_end import Cause, describe_end, last_lines
-from trainwright.insight.suspects_in_run import Run, Suspect, suspects_of
-
-__all__ = ["MAX_LINE", "Cause", "Diagnosis", "Line", "Run", "diagnose"]
+from trainwright.insight.suspects_in_run import Suspect, suspects_of
+from trainwright.objects.kinds.container_runs import ContainerRun, Line
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +55,7 @@ class Diagnosis:
         return f"{where} failed first: {self.summary}"
 
 
-def diagnose(runs: Iterable[Run], *, job_failed_at: float = math.inf) -> Diagnosis | None:
+def first_failure(runs: Iterable[ContainerRun], *, job_failed_at: float = math.inf) -> Diagnosis | None:
     """None if no run has failed. Give it all runs, of finished and running containers, also those that succeeded.
 
     A run that a signal ended after `job_failed_at`, in seconds since the epoch, was ended by clean-up: the job may have
@@ -79,7 +78,7 @@ def diagnose(runs: Iterable[Run], *, job_failed_at: float = math.inf) -> Diagnos
     return _waited_for(incident, suspects, ranks)
 
 
-def _with_short_lines(run: Run) -> Run:
+def _with_short_lines(run: ContainerRun) -> ContainerRun:
     if all(len(line.text) <= MAX_LINE for line in run.lines):
         return run
     return replace(run, lines=tuple(line._replace(text=line.text[:MAX_LINE]) for line in run.lines))
@@ -101,7 +100,7 @@ def _without_failed_hosts(failed: Sequence[Suspect]) -> list[Suspect]:
     return [replace(one, by_peers=Cause.LOST_PEER) if one.host in ended - {one.run.pod} else one for one in failed]
 
 
-def _was_replaced(suspect: Suspect, runs: Sequence[Run]) -> bool:
+def _was_replaced(suspect: Suspect, runs: Sequence[ContainerRun]) -> bool:
     """True if the operator ended its pod by SIGTERM to start another one for the rank: the group was restarted."""
     run = suspect.run
     if suspect.exception is not None or suspect.explanation.cause is not Cause.TERMINATED or run.finished_at is None:

@@ -5,15 +5,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from trainwright.objects.kinds.container_runs import Line
+
 MAX_LINE = 2000
 """Characters of a line that a diagnosis looks at: programs print lines of any length."""
-
-
-class Line(NamedTuple):
-    """A line of a log, with the time in seconds since the epoch at which it was written, if that is known."""
-
-    text: str
-    at: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from trainwright.insight.log_exceptions import Line
 from trainwright.insight.process_end import Cause, Explanation
+from trainwright.objects.kinds.container_runs import Line
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from trainwright.insight.log_exceptions import Line, RaisedException
+from trainwright.insight.log_exceptions import RaisedException
 from trainwright.insight.log_progress import read_line
+from trainwright.objects.kinds.container_runs import Line
 
 CHECKED_LINES = 500
 

@@ -8,53 +8,20 @@ from trainwright.insight.cause_by_peer import caused_by_peers
 from trainwright.insight.cause_of_process import NODE_STOPPED, decisive_exception, explain
 from trainwright.insight.log_exceptions import (
     FailedProcess,
-    Line,
     RaisedException,
     find_exceptions,
     find_failed_processes,
 )
 from trainwright.insight.log_mpirun import MpiReport, find_mpi_report, is_trace
 from trainwright.insight.process_end import Cause, Explanation, ProcessEnd, describe_end
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
-    """One run of a container, with the end of its log."""
-
-    rank: str
-    """`worker-0`"""
-    pod: str
-    container: str = ""
-    """Empty if the pod failed without a container: evicted, port taken."""
-    init: bool = False
-    number: int = 0
-    """0 is the first run."""
-    exit_code: int | None = None
-    """None while it runs."""
-    reason: str = ""
-    message: str = ""
-    finished_at: float | None = None
-    """In seconds since the epoch."""
-    exact: bool = False
-    """False if `finished_at` is a whole second, as in the status of a pod."""
-    lines: tuple[Line, ...] = ()
-    python: str = ""
-    """The Python of the pod, for messages."""
-    installer: str = ""
-    """The command that installs packages for it, such as `pip install`."""
-    directory: str = ""
-    """The working directory of the container on this machine; empty if it is unknown."""
-    missing_image: str = ""
-    """The image of the container if this machine did not have it, so that the container had the machine's files."""
-    stopped: bool = False
-    """It ended after its pod had been asked to end: deleted, or the job was suspended."""
+from trainwright.objects.kinds.container_runs import ContainerRun
 
 
 @dataclass(frozen=True, slots=True)
 class Suspect:
     """A process that has failed or may have: that of a run, or one of those that torchrun started in it."""
 
-    run: Run
+    run: ContainerRun
     exit_code: int | None
     exception: RaisedException | None
     process: FailedProcess | None
@@ -102,7 +69,7 @@ class Suspect:
         return self.explanation.cause in {Cause.EXIT_CODE, Cause.UNKNOWN}
 
 
-def suspects_of(run: Run) -> list[Suspect]:
+def suspects_of(run: ContainerRun) -> list[Suspect]:
     found = _suspects_of(run)
     if not run.stopped:
         return found
@@ -113,7 +80,7 @@ def suspects_of(run: Run) -> list[Suspect]:
     return [replace(one, explanation=ended) if one.explanation.cause in own_affair else one for one in found]
 
 
-def _suspects_of(run: Run) -> list[Suspect]:
+def _suspects_of(run: ContainerRun) -> list[Suspect]:
     if run.rank == _LAUNCHER:
         run = replace(run, lines=tuple(line for line in run.lines if not is_trace(line.text)))
     if run.reason == NODE_STOPPED:
@@ -139,7 +106,9 @@ _LAUNCHER = "launcher"
 """The rank of an MPIJob that runs mpirun."""
 
 
-def _processes(run: Run, exceptions: Sequence[RaisedException], table: Sequence[FailedProcess]) -> list[Suspect]:
+def _processes(
+    run: ContainerRun, exceptions: Sequence[RaisedException], table: Sequence[FailedProcess]
+) -> list[Suspect]:
     """The processes that torchrun started in the container, and that have failed."""
     last = {one.process: one for one in exceptions}
     unnamed = last.pop(None, None)
@@ -161,7 +130,7 @@ def _processes(run: Run, exceptions: Sequence[RaisedException], table: Sequence[
     return found
 
 
-def _of_mpirun(run: Run, report: MpiReport) -> Suspect:
+def _of_mpirun(run: ContainerRun, report: MpiReport) -> Suspect:
     """The process that mpirun names, or mpirun itself. The log has the output of all processes: the first exception
     is that of the process that failed first."""
     code = report.exit_code or run.exit_code or 1
@@ -186,7 +155,7 @@ _KILLED_IN_WORKER = (
 )
 
 
-def _mpi_name(run: Run, report: MpiReport) -> str:
+def _mpi_name(run: ContainerRun, report: MpiReport) -> str:
     where = report.host.removeprefix(run.pod.removesuffix(run.rank))
     if report.rank is None:
         return ""
@@ -198,7 +167,7 @@ def _name(rank: int | None, entry: FailedProcess | None) -> str:
 
 
 def _suspect(
-    run: Run,
+    run: ContainerRun,
     exit_code: int | None,
     exception: RaisedException | None,
     *,

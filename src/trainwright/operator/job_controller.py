@@ -110,6 +110,7 @@ class JobController:
             client,
             self.caches,
             self._events,
+            self._observer,
             prunes_status=self._applier.status_writer.prunes_status,
             read_runs=read_runs,
             read_logs=read_failed_pod_logs,

@@ -22,11 +22,12 @@ from tests.support.cluster.embedded_cluster import up_command
 from trainwright.api.kinds import PYTORCH
 from trainwright.cli.recorded_runs import recorded_runs
 from trainwright.cluster.facade import DataDir
-from trainwright.insight.first_failing_rank import Diagnosis, Line, Run, diagnose
+from trainwright.insight.first_failing_rank import Diagnosis, first_failure
 from trainwright.kube.client.kubeconfig import ClusterConfig
 from trainwright.kube.client.sync_client import SyncClient
 from trainwright.objects import Object
 from trainwright.objects.conditions import find_condition
+from trainwright.objects.kinds.container_runs import ContainerRun, Line
 from trainwright.objects.node_annotations import DIRECTORY, HOST_IMAGE
 
 HERE = Path(__file__).parent
@@ -67,7 +68,7 @@ class Case:
 class Result:
     case: Case
     policy: str
-    runs: tuple[Run, ...]
+    runs: tuple[ContainerRun, ...]
     diagnosis: Diagnosis | None
     job: Object
 
@@ -163,7 +164,7 @@ def _run_once(config: ClusterConfig, data: DataDir, case: Case, policy: str) -> 
         settled = time.monotonic() + _SETTLE_SECONDS
         while True:
             runs = recorded_runs(data, job["metadata"]["uid"])
-            diagnosis = diagnose(runs)
+            diagnosis = first_failure(runs)
             if (diagnosis and diagnosis.certain) or time.monotonic() > settled:
                 break
             time.sleep(0.2)
@@ -207,8 +208,8 @@ def observed_results(path: Path = OBSERVED) -> list[Result]:
         rows = [json.loads(line) for line in file]
     results = []
     for row in rows:
-        runs = [Run(**{**run, "lines": tuple(Line(*line) for line in run["lines"])}) for run in row["runs"]]
-        results.append(Result(Case(**row["case"]), row["policy"], tuple(runs), diagnose(runs), {}))
+        runs = [ContainerRun(**{**run, "lines": tuple(Line(*line) for line in run["lines"])}) for run in row["runs"]]
+        results.append(Result(Case(**row["case"]), row["policy"], tuple(runs), first_failure(runs), {}))
     return results
 
 

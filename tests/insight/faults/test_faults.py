@@ -10,7 +10,7 @@ import pytest
 from tests.insight.faults.experiment import POLICIES, Result, cases, observed_results, run_cases, sample, score
 from tests.support.cluster.embedded_cluster import up_command
 from tests.support.thoroughness import THOROUGH
-from trainwright.insight.first_failing_rank import diagnose
+from trainwright.insight.first_failing_rank import first_failure
 
 SEED, SAMPLE = 7, 2
 
@@ -43,7 +43,7 @@ def _as_on_other_clusters(result: Result, *, logs_are_read: bool) -> Result:
         )
         for run in result.runs
     ]
-    return replace(result, runs=tuple(runs), diagnosis=diagnose(runs))
+    return replace(result, runs=tuple(runs), diagnosis=first_failure(runs))
 
 
 @pytest.mark.torch

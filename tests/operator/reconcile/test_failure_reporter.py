@@ -13,9 +13,9 @@ from tests.support.objects.jobs import JobBuilder
 from tests.support.waiting import eventually
 from trainwright.api.kinds import KINDS
 from trainwright.engine import Settings
-from trainwright.insight.first_failing_rank import Line, Run
 from trainwright.kube.client.async_client import Client
 from trainwright.objects import Object
+from trainwright.objects.kinds.container_runs import ContainerRun, Line
 from trainwright.operator import install_crds
 
 
@@ -96,10 +96,10 @@ async def test_logs_of_failed_pods_alone_are_read_if_that_is_allowed() -> None:
 
 
 async def test_the_records_of_nodes_are_preferred_to_the_statuses_of_pods() -> None:
-    def read_runs(uid: str) -> Sequence[Run]:
+    def read_runs(uid: str) -> Sequence[ContainerRun]:
         lines = (Line("Traceback (most recent call last):", 1.0), Line("ValueError: boom", 1.0))
-        ended = Run(rank="worker-1", pod="p", exit_code=1, finished_at=2.0, exact=True, lines=lines)
-        return [ended, Run(rank="master-0", pod="m", exit_code=1, finished_at=3.0, exact=True)]
+        ended = ContainerRun(rank="worker-1", pod="p", exit_code=1, finished_at=2.0, exact=True, lines=lines)
+        return [ended, ContainerRun(rank="master-0", pod="m", exit_code=1, finished_at=3.0, exact=True)]
 
     async with cluster(read_runs=read_runs) as one:
         failure = await one.fail(master_0=1)
@@ -108,11 +108,11 @@ async def test_the_records_of_nodes_are_preferred_to_the_statuses_of_pods() -> N
 
 
 async def test_a_failure_just_before_the_operator_was_ended_is_reported_by_the_next_one() -> None:
-    def unreadable(uid: str) -> Sequence[Run]:
+    def unreadable(uid: str) -> Sequence[ContainerRun]:
         raise RuntimeError("the process was ended")
 
-    def read_runs(uid: str) -> Sequence[Run]:
-        return [Run(rank="master-0", pod="job-master-0", exit_code=3, finished_at=2.0, exact=True)]
+    def read_runs(uid: str) -> Sequence[ContainerRun]:
+        return [ContainerRun(rank="master-0", pod="job-master-0", exit_code=3, finished_at=2.0, exact=True)]
 
     settings = Settings(autoscaling=False)
     async with running_embedded() as server, Client(server.config) as client:
@@ -139,7 +139,7 @@ async def test_a_job_that_fails_by_its_deadline_has_no_first_failing_rank() -> N
 
 
 async def test_a_defect_of_the_analysis_does_not_affect_the_job() -> None:
-    def read_runs(uid: str) -> Sequence[Run]:
+    def read_runs(uid: str) -> Sequence[ContainerRun]:
         raise RuntimeError("defect")
 
     async with cluster(read_runs=read_runs) as one:
@@ -152,10 +152,12 @@ async def test_a_defect_of_the_analysis_does_not_affect_the_job() -> None:
 
 
 async def test_a_job_that_keeps_restarting_says_why_once() -> None:
-    def read_runs(uid: str) -> Sequence[Run]:
+    def read_runs(uid: str) -> Sequence[ContainerRun]:
         error = "RuntimeError: Distributed package doesn't have MPI built in."
         lines = (Line("Traceback (most recent call last):", 1.0), Line(error, 1.0))
-        return [Run(rank="master-0", pod="job-master-0", exit_code=1, finished_at=1.0, exact=True, lines=lines)]
+        return [
+            ContainerRun(rank="master-0", pod="job-master-0", exit_code=1, finished_at=1.0, exact=True, lines=lines)
+        ]
 
     async with cluster(read_runs=read_runs) as one:
         await one.jobs.submit(JobBuilder("job").master(policy="OnFailure"))

@@ -23,6 +23,7 @@ from trainwright.cli.follow.texts.private_file_lines import private_file_lines
 from trainwright.cli.follow.texts.suggestions import Suggestions
 from trainwright.cli.follow.written_files import written_file_lines, written_files
 from trainwright.cli.history import append, history_file, run_of
+from trainwright.cli.jobs.failure import recorded_headline
 from trainwright.cli.output.console import Console, plain_text
 from trainwright.cli.targets import Target
 from trainwright.kube.client.errors import ApiError, Conflict, NotFound, Unreachable
@@ -93,7 +94,8 @@ def _report(
     for line in files:
         console.print(plain_text(line))
     if state.outcome in {"Succeeded", "Failed", "Deleted"}:
-        cause = first.partition(": ")[2] if state.outcome == "Failed" else ""
+        # On the embedded cluster the operator adds the cause too: both say the same.
+        cause = recorded_headline(state.object) or first.partition(": ")[2] if state.outcome == "Failed" else ""
         metrics = state.progress.metrics
         run = run_of(state.object, state=state.outcome, metrics=metrics, cause=cause, ranks=len(state.labels))
         append(history_file(target), run)

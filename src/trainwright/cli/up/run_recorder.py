@@ -7,9 +7,8 @@ from trainwright.api.kinds import Kind
 from trainwright.cli.history import append, history_path, run_of
 from trainwright.cli.jobs.metrics import recorded_progress
 from trainwright.cli.jobs.summary import finished_state, rank_count
-from trainwright.cli.recorded_runs import recorded_runs
 from trainwright.cluster.facade import DataDir
-from trainwright.insight.first_failing_rank import diagnose
+from trainwright.insight.first_failing_rank import Diagnosis
 from trainwright.objects import Object
 from trainwright.operator.reconcile.observer import Observer
 
@@ -17,7 +16,8 @@ log = logging.getLogger(__name__)
 
 
 class RunRecorder(Observer):
-    """The operator calls it when it has written a status. Logs are read in a thread, so that jobs do not wait."""
+    """The operator calls it when it has written a status, and when it knows why a job failed, so that the history and
+    `status.failure` say the same. Logs are read in a thread, so that jobs do not wait."""
 
     def __init__(self, data: DataDir) -> None:
         self._data = data
@@ -29,12 +29,13 @@ class RunRecorder(Observer):
         if state and not finished_state(before):
             self._executor.submit(self._record, kind, after, state)
 
-    def _record(self, kind: Kind, job: Object, state: str) -> None:
+    def failure_diagnosed(self, kind: Kind, job: Object, diagnosis: Diagnosis) -> None:
+        self._executor.submit(self._record, kind, job, "Failed", diagnosis.headline)
+
+    def _record(self, kind: Kind, job: Object, state: str, cause: str = "") -> None:
         try:
-            uid, ranks = job["metadata"]["uid"], rank_count(job, kind)
-            metrics = recorded_progress(self._data, uid, kind).metrics
-            diagnosis = diagnose(recorded_runs(self._data, uid)) if state == "Failed" else None
-            cause = diagnosis.headline if diagnosis else ""
-            append(history_path(self._data), run_of(job, state=state, metrics=metrics, cause=cause, ranks=ranks))
+            metrics = recorded_progress(self._data, job["metadata"]["uid"], kind).metrics
+            run = run_of(job, state=state, metrics=metrics, cause=cause, ranks=rank_count(job, kind))
+            append(history_path(self._data), run)
         except Exception:
             log.exception("failed to add a run of %s to the history", job["metadata"].get("name"))

@@ -17,21 +17,23 @@ from trainwright.api.kinds import Kind
 from trainwright.api.labels import rank_of
 from trainwright.engine import JobEvent
 from trainwright.engine.conditions import FAILED
-from trainwright.insight.first_failing_rank import Diagnosis, Line, Run, diagnose
-from trainwright.insight.pod_runs import job_failed_at, runs_of_pod
+from trainwright.insight.first_failing_rank import Diagnosis
+from trainwright.insight.job_diagnosis import diagnose_job, job_failed_at
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.errors import ApiError, Conflict, NotFound, Unreachable
 from trainwright.kube.controller.deduplicator import Deduplicator
 from trainwright.objects import Object
 from trainwright.objects.conditions import is_condition_true
+from trainwright.objects.kinds.container_runs import ContainerRun, Line, RunKey, runs_in_status
 from trainwright.objects.kinds.pods import Pod
 from trainwright.objects.times import format_time, parse_time
 from trainwright.operator.reconcile.caches import Caches
 from trainwright.operator.reconcile.event_buffer import EventBuffer
+from trainwright.operator.reconcile.observer import Observer
 
 log = logging.getLogger(__name__)
 
-ReadRuns = Callable[[str], Sequence[Run]]
+ReadRuns = Callable[[str], Sequence[ContainerRun]]
 """Reads the runs of the job with this uid from the records of its nodes. It may block."""
 
 REASON = "FailureDiagnosed"
@@ -55,6 +57,7 @@ class FailureReporter:
         client: Client,
         caches: Caches,
         events: EventBuffer,
+        observer: Observer,
         *,
         prunes_status: set[str],
         read_runs: ReadRuns | None = None,
@@ -63,6 +66,7 @@ class FailureReporter:
         self._client = client
         self._caches = caches
         self._events = events
+        self._observer = observer
         self._prunes_status = prunes_status
         self._read_runs = read_runs
         self._read_logs = read_logs
@@ -77,7 +81,7 @@ class FailureReporter:
 
     def job_backs_off(self, kind: Kind, job: Object) -> None:
         """To be called when a rank of a running job begins to wait for another start. Returns at once."""
-        self._start(self._report_restarts(_Report(kind, job, math.inf, self._pods(job))))
+        self._start(self._report_restarts(_Report(kind, job, None, self._pods(job))))
 
     def forget(self, uid: str) -> None:
         """Drops what is kept about a job that was deleted."""
@@ -86,10 +90,9 @@ class FailureReporter:
     def resume(self, kind: Kind, job: Object) -> None:
         """To be called for every job at the start: reports one that failed just before, when the process was ended."""
         status = job.get("status") or {}
-        failed_at = job_failed_at(status)
-        recent = time.time() - _RECENT_SECONDS < failed_at < math.inf
+        recent = time.time() - _RECENT_SECONDS < job_failed_at(job) < math.inf
         if recent and "failure" not in status and is_condition_true(status, FAILED) and not self._prunes(kind):
-            self._start(self._report(_Report(kind, job, failed_at, self._pods(job))))
+            self._start(self._report(_Report(kind, job, None, self._pods(job))))
 
     def _prunes(self, kind: Kind) -> bool:
         return kind.name in self._prunes_status
@@ -114,6 +117,7 @@ class FailureReporter:
         try:
             diagnosis = await self._diagnose(report)
             if diagnosis is not None:
+                self._observer.failure_diagnosed(report.kind, report.job, diagnosis)
                 self._events.record(report.job, JobEvent("Warning", REASON, event_message(diagnosis)))
                 await self._write(report, status_field(diagnosis))
         except (ApiError, Unreachable) as error:
@@ -126,7 +130,7 @@ class FailureReporter:
         """Only what is known for sure: the job goes on, so there is another occasion."""
         try:
             async with self._slots:
-                diagnosis = diagnose(await self._runs(report))
+                diagnosis = await self._verdict(report)
         except Exception:
             log.exception("failed to explain the restarts of a job")  # a defect; the job itself is not affected
             return
@@ -140,50 +144,46 @@ class FailureReporter:
         for pause in (0.0, *_PAUSES):
             await asyncio.sleep(pause)
             async with self._slots:
-                runs = await self._runs(report)
-            diagnosis = diagnose(runs, job_failed_at=report.failed_at)
+                diagnosis = await self._verdict(report)
             if diagnosis is None or diagnosis.certain:
                 break
         return diagnosis
 
-    async def _runs(self, report: "_Report") -> Sequence[Run]:
-        if self._read_runs is not None:
-            return await asyncio.to_thread(self._read_runs, report.job["metadata"]["uid"])
+    async def _verdict(self, report: "_Report") -> Diagnosis | None:
         report.pods.update(self._pods(report.job))
-        return [
-            replace(run, lines=await self._last_lines(report, pod, run))
-            for pod in report.pods.values()
-            for run in runs_of_pod(pod, rank_of(pod.metadata.labels, pod.name))
-        ]
+        pods = [(rank_of(pod.metadata.labels, pod.name), pod) for pod in report.pods.values()]
+        if self._read_runs is not None:
+            runs = await asyncio.to_thread(self._read_runs, report.job["metadata"]["uid"])
+        else:
+            runs = [
+                replace(run, lines=await self._last_lines(report, run))
+                for rank, pod in pods
+                for run in runs_in_status(pod, rank)
+            ]
+        return diagnose_job(report.job, runs, pods, failed_at=report.failed_at)
 
-    async def _last_lines(self, report: "_Report", pod: Pod, run: Run) -> tuple[Line, ...]:
+    async def _last_lines(self, report: "_Report", run: ContainerRun) -> tuple[Line, ...]:
         """Each log is read once: a failed container writes no more."""
-        if not self._read_logs or not run.exit_code or not run.container:
+        if not self._read_logs or not run.exit_code:
             return ()
-        key = (pod.metadata.uid, run.container, run.number)
-        if key not in report.lines:
-            latest = all(
-                status.restart_count == run.number
-                for status in (*pod.status.container_statuses, *pod.status.init_container_statuses)
-                if status.name == run.container
-            )
-            report.lines[key] = await self._read_log(pod, run.container, previous=not latest)
-        return report.lines[key]
+        if run.key not in report.lines:
+            report.lines[run.key] = await self._read_log(run)
+        return report.lines[run.key]
 
-    async def _read_log(self, pod: Pod, container: str, *, previous: bool) -> tuple[Line, ...]:
+    async def _read_log(self, run: ContainerRun) -> tuple[Line, ...]:
         lines = self._client.logs(
-            pod.name,
-            namespace=pod.metadata.namespace,
-            container=container,
+            run.pod,
+            namespace=run.namespace,
+            container=run.container,
             tail_lines=_TAIL_LINES,
             limit_bytes=_TAIL_BYTES,
             timestamps=True,
-            previous=previous,
+            previous=run.previous,
         )
         try:
             return tuple([_timed(raw) async for raw in lines])
         except (ApiError, Unreachable) as error:
-            log.debug("failed to read the log of pod %s: %s", pod.name, error)  # deleted already, or not allowed
+            log.debug("failed to read the log of pod %s: %s", run.pod, error)  # deleted already, or not allowed
             return ()
 
     async def _write(self, report: "_Report", failure: Object) -> None:
@@ -210,12 +210,12 @@ class FailureReporter:
 class _Report:
     """A failed job, its pods as they were last seen, and the logs that were read."""
 
-    def __init__(self, kind: Kind, job: Object, failed_at: float, pods: dict[str, Pod]) -> None:
+    def __init__(self, kind: Kind, job: Object, failed_at: float | None, pods: dict[str, Pod]) -> None:
         self.kind = kind
         self.job = job
         self.failed_at = failed_at
         self.pods = pods
-        self.lines: dict[tuple[str, str, int], tuple[Line, ...]] = {}
+        self.lines: dict[RunKey, tuple[Line, ...]] = {}
 
 
 def event_message(diagnosis: Diagnosis) -> str:

@@ -1,7 +1,8 @@
-"""The hooks that reconciling calls for metrics. They do nothing here; `serving.metrics.Metrics` implements them."""
+"""The hooks that reconciling calls. They do nothing here; `serving.metrics.Metrics` implements those for metrics."""
 
 from trainwright.api.kinds import Kind
 from trainwright.engine import Transition
+from trainwright.insight.first_failing_rank import Diagnosis
 from trainwright.kube.controller.outcome import Outcome
 from trainwright.objects import Object
 
@@ -18,6 +19,9 @@ class Observer:
 
     def status_written(self, kind: Kind, before: Object, after: Object) -> None:
         """A status was written: the job as it was read, and as the server returned it."""
+
+    def failure_diagnosed(self, kind: Kind, job: Object, diagnosis: Diagnosis) -> None:
+        """The operator knows why the job failed: what it writes to `status.failure`."""
 
     def pods_created(self, kind: Kind, job: Object) -> None:
         """All missing pods of the job were created."""

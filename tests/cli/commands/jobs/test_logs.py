@@ -12,7 +12,7 @@ from tests.support.cluster.embedded_cluster import UpCommand
 from tests.support.commands.trainwright import command_line
 from tests.support.objects.shell_jobs import shell_job
 from tests.support.waiting import wait_until
-from trainwright.cli.jobs.pods.logs import LoggedRun, current_runs, logged_runs
+from trainwright.cli.jobs.pods.logs import current_runs, logged_runs
 from trainwright.cli.jobs.pods.ranks import RankPod
 from trainwright.cli.main import cli
 from trainwright.objects.kinds.pods import read_pod
@@ -164,11 +164,11 @@ def api_pod(*statuses: dict[str, object]) -> RankPod:
 def test_runs_are_read_from_the_status_of_a_pod_on_other_clusters() -> None:
     ended = {"terminated": {"exitCode": 1}}
     running = api_pod({"name": "a", "restartCount": 2, "state": {"running": {}}, "lastState": ended})
-    runs = logged_runs([running])
-    assert runs == [LoggedRun(running, "a", 1, previous=True), LoggedRun(running, "a", 2)]
-    assert current_runs(runs) == [LoggedRun(running, "a", 2)]
-    assert current_runs(runs, previous=True) == [LoggedRun(running, "a", 1, previous=True)]
+    before, last = logged_runs([running])
+    assert [(run.container, run.number, run.previous) for run in (before, last)] == [("a", 1, True), ("a", 2, False)]
+    assert current_runs([before, last]) == [last]
+    assert current_runs([before, last], previous=True) == [before]
 
     crashed = api_pod({"name": "a", "restartCount": 2, "state": {"waiting": {}}, "lastState": ended})
-    assert logged_runs([crashed]) == [LoggedRun(crashed, "a", 2)]
+    assert [(run.number, run.previous) for run in logged_runs([crashed])] == [(2, False)]
     assert logged_runs([api_pod({"name": "a", "state": {"waiting": {}}})]) == []

@@ -6,8 +6,9 @@ from tests.support.objects.followed_jobs import run_of
 from tests.support.objects.jobs import JOB_UID, JobBuilder
 from trainwright.cli.follow.logs.log_printer import LogPrinter
 from trainwright.cli.follow.logs.log_source import LogBatch, LogRecord
-from trainwright.cli.follow.state.job_state import JobState, Run
+from trainwright.cli.follow.state.job_state import JobState
 from trainwright.cli.output.console import Console
+from trainwright.objects.kinds.container_runs import ContainerRun
 
 MASTER, WORKER = run_of("master-0"), run_of("worker-0")
 
@@ -20,7 +21,9 @@ class Printed:
         self._stream = io.StringIO()
         self.printer = LogPrinter([self.state], Console(self._stream, tty=tty, colours=False), tail=tail)
 
-    def add(self, *records: tuple[Run, str], at: float = 0.0, ended: tuple[Run, ...] = ()) -> list[str]:
+    def add(
+        self, *records: tuple[ContainerRun, str], at: float = 0.0, ended: tuple[ContainerRun, ...] = ()
+    ) -> list[str]:
         """New lines after these records; those that end with a line end are whole lines."""
         before = len(self._stream.getvalue())
         batch = [

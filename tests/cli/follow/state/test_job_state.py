@@ -13,8 +13,9 @@ from tests.support.objects.jobs import JOB_UID, JobBuilder, PodBuilder, at, temp
 from trainwright.api.job import read_job
 from trainwright.cli.follow.state.job_state import JobState
 from trainwright.cli.follow.state.pod_states import pod_state
-from trainwright.cluster.facade import ContainerRun, PodRecord
+from trainwright.cluster.facade import PodRecord
 from trainwright.objects import Object
+from trainwright.objects.kinds.container_runs import ContainerRun
 from trainwright.objects.node_annotations import LISTENING
 
 
@@ -376,9 +377,10 @@ def test_a_run_that_ended_while_the_cluster_was_down_is_not_running(tmp_path: Pa
 
 
 def ended_master(directory: Path) -> PodRecord:
-    run = ContainerRun(container="pytorch", init=False, number=0, started_at=1.0, finished_at=2.0, exit_code=1)
+    uid = "digits-master-0-uid"
+    run = ContainerRun(pod_uid=uid, container="pytorch", started_at=1.0, finished_at=2.0, exit_code=1, exact=True)
     return PodRecord(
-        uid="digits-master-0-uid",
+        uid=uid,
         name="digits-master-0",
         namespace="team",
         labels={},

@@ -21,9 +21,10 @@ import pytest
 from tests.support.cluster.embedded_cluster import UpCommand, up_command
 from tests.support.thoroughness import THOROUGH
 from trainwright.api.kinds import PYTORCH
-from trainwright.cluster.facade import ContainerRun, DataDir, LogLine, PodRecord, RunLog, pod_records
+from trainwright.cluster.facade import DataDir, LogLine, PodRecord, RunLog, pod_records
 from trainwright.kube.client.sync_client import SyncClient
 from trainwright.objects import Object
+from trainwright.objects.kinds.container_runs import ContainerRun, RunKey
 from trainwright.objects.node_annotations import DIRECTORY, HOST_IMAGE, LOG_MAX_SIZE
 
 CLUSTERS, LIVES = (5, 10) if THOROUGH else (1, 4)
@@ -112,9 +113,6 @@ def job(name: str, chance: random.Random, directory: Path) -> Object:
     }
 
 
-RunKey = tuple[str, str, int]
-
-
 class Reader(threading.Thread):
     """Reads the logs of all runs of the jobs all the time."""
 
@@ -139,10 +137,9 @@ class Reader(threading.Thread):
 
     def _read(self) -> None:
         for record, run in runs_of(self._data, self.jobs):
-            key = key_of(record, run)
-            if key not in self._logs:
-                self._logs[key] = RunLog(record, run)
-            self.lines[key] += self._logs[key].read_new()
+            if run.key not in self._logs:
+                self._logs[run.key] = RunLog(record.directory.parents[1], run)
+            self.lines[run.key] += self._logs[run.key].read_new()
 
 
 @contextmanager
@@ -163,12 +160,8 @@ def runs_of(data: DataDir, jobs: list[str]) -> Iterator[tuple[PodRecord, Contain
                     yield record, run
 
 
-def key_of(record: PodRecord, run: ContainerRun) -> RunKey:
-    return record.uid, run.container, run.number
-
-
 def read_log(record: PodRecord, run: ContainerRun) -> list[LogLine]:
-    log = RunLog(record, run)
+    log = RunLog(record.directory.parents[1], run)
     lines = log.read_new()
     log.close()
     return lines
@@ -242,7 +235,7 @@ def compare(lines: dict[RunKey, list[LogLine]], written: dict[str, dict[str, str
 def compare_kept_logs(data: DataDir, reader: Reader) -> None:
     """A reader that comes later finds the same, unless rotation has removed the beginning."""
     for record, run in runs_of(data, reader.jobs):
-        kept, followed = read_log(record, run), reader.lines[key_of(record, run)]
+        kept, followed = read_log(record, run), reader.lines[run.key]
         assert kept == followed[len(followed) - len(kept) if is_rotated(record, run) else 0 :]
 
 

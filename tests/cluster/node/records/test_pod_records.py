@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainwright.cluster.node.records.pod_records import (
-    ContainerRun,
     LogLine,
     PodRecord,
     RunLog,
@@ -20,6 +19,7 @@ from trainwright.cluster.node.supervisor.containers import container_status
 from trainwright.cluster.node.supervisor.containers.container_status import ContainerStatus
 from trainwright.cluster.node.supervisor.containers.cri_log import LogFile
 from trainwright.cluster.node.supervisor.files import write_json
+from trainwright.objects.kinds.container_runs import ContainerRun
 
 START = 1794715506
 """2026-11-15T04:05:06Z"""
@@ -119,6 +119,11 @@ def test_every_run_has_its_exact_times(pod: Pod) -> None:
     first, second, third = pod.record.runs
 
     assert first == ContainerRun(
+        namespace="default",
+        pod="pod-u1",
+        pod_uid="u1",
+        owner_uid="job",
+        exact=True,
         container="main",
         init=False,
         number=0,
@@ -170,7 +175,7 @@ def test_a_run_that_is_not_recorded_yet_is_found_by_its_log(pod: Pod) -> None:
     pod.write(line("first words"))
     (run,) = pod.record.runs
     assert (run.number, run.started_at) == (0, None)
-    assert texts(RunLog(pod.record, run).read_new()) == ["first words"]
+    assert texts(RunLog(pod.node, run).read_new()) == ["first words"]
 
 
 def test_runs_of_a_pod_of_an_earlier_version_are_read(pod: Pod) -> None:
@@ -183,7 +188,7 @@ def test_runs_of_a_pod_of_an_earlier_version_are_read(pod: Pod) -> None:
 
 def test_lines_have_time_stream_and_text(pod: Pod) -> None:
     pod.write(line("one"), line("tw", tag="P", stream="stderr"), line("o", stream="stderr"))
-    log = RunLog(pod.record, pod.record.runs[0])
+    log = RunLog(pod.node, pod.record.runs[0])
     assert log.read_new() == [
         LogLine(START + 0.25, "stdout", "one", partial=False),
         LogLine(START + 0.25, "stderr", "tw", partial=True),
@@ -197,13 +202,13 @@ def test_a_character_that_is_split_between_partial_lines_is_whole(pod: Pod) -> N
     first, second = line("", tag="P"), line("")
     text = "é".encode()
     pod.write(first[:-1] + text[:1] + b"\n", second[:-1] + text[1:] + b"\n", first[:-1] + text[:1] + b"\n", second)
-    assert texts(RunLog(pod.record, pod.record.runs[0]).read_new()) == ["", "é", "", "�"]
+    assert texts(RunLog(pod.node, pod.record.runs[0]).read_new()) == ["", "é", "", "�"]
 
 
 def test_a_record_is_returned_when_it_is_complete(pod: Pod) -> None:
     log = pod.log()
     log.write(line("one") + line("two")[:20])
-    reader = RunLog(pod.record, pod.record.runs[0])
+    reader = RunLog(pod.node, pod.record.runs[0])
     assert texts(reader.read_new()) == ["one"]
     log.write(line("two")[20:])
     assert texts(reader.read_new()) == ["two"]
@@ -213,7 +218,7 @@ def test_a_record_is_returned_when_it_is_complete(pod: Pod) -> None:
 def test_every_line_is_returned_once_over_rotation_and_removal(pod: Pod, *, rotated: bool) -> None:
     log = pod.log(limit=100 if rotated else 1 << 20)
     log.write(line("1"))
-    reader = RunLog(pod.record, pod.record.runs[0])
+    reader = RunLog(pod.node, pod.record.runs[0])
     assert texts(reader.read_new()) == ["1"]
     log.write(b"".join(line(str(number)) for number in range(2, 6)))
     assert texts(reader.read_new()) == ["2", "3", "4", "5"]
@@ -222,14 +227,14 @@ def test_every_line_is_returned_once_over_rotation_and_removal(pod: Pod, *, rota
     pod.move()
 
     assert texts(reader.read_new()) == ["6"]
-    assert texts(RunLog(pod.record, pod.record.runs[0]).read_new()) == ["1", "2", "3", "4", "5", "6"]
+    assert texts(RunLog(pod.node, pod.record.runs[0]).read_new()) == ["1", "2", "3", "4", "5", "6"]
     assert reader.read_new() == []
 
 
 def test_what_was_open_is_read_after_the_log_has_been_deleted(pod: Pod) -> None:
     log = pod.log()
     log.write(line("1"))
-    reader = RunLog(pod.record, pod.record.runs[0])
+    reader = RunLog(pod.node, pod.record.runs[0])
     assert texts(reader.read_new()) == ["1"]
     log.write(line("2"))
     (pod.directory / "logs/main/0.log").unlink()
@@ -240,7 +245,7 @@ def test_what_was_open_is_read_after_the_log_has_been_deleted(pod: Pod) -> None:
 def test_lines_that_were_rotated_away_before_they_were_read_are_announced(pod: Pod) -> None:
     log = pod.log(limit=100)
     log.write(line("1"))
-    reader = RunLog(pod.record, pod.record.runs[0])
+    reader = RunLog(pod.node, pod.record.runs[0])
     assert texts(reader.read_new()) == ["1"]
 
     log.write(b"".join(line(str(number)) for number in range(2, 31)))
@@ -252,7 +257,7 @@ def test_lines_that_were_rotated_away_before_they_were_read_are_announced(pod: P
     assert (first, kept) == (numbers[: len(first)], numbers[-len(kept) :])
     dropped = sum(len(line(str(number))) for number in range(1, 31 - len(kept)))
     beginning = f"[the first {dropped} bytes of the log are missing: they were rotated away]"
-    assert texts(RunLog(pod.record, pod.record.runs[0]).read_new()) == [beginning, *kept]
+    assert texts(RunLog(pod.node, pod.record.runs[0]).read_new()) == [beginning, *kept]
     log.write(line("31"))
     assert texts(reader.read_new()) == ["31"]
 
@@ -260,7 +265,7 @@ def test_lines_that_were_rotated_away_before_they_were_read_are_announced(pod: P
 def test_a_tail_does_not_announce_the_beginning_that_was_rotated_away(pod: Pod) -> None:
     log = pod.log(limit=100)
     log.write(b"".join(line(str(number)) for number in range(20)))
-    reader = RunLog(pod.record, pod.record.runs[0])
+    reader = RunLog(pod.node, pod.record.runs[0])
     reader.skip_to_tail(len(line("19")) * 2)
     assert texts(reader.read_new()) == ["18", "19"]
 
@@ -273,7 +278,7 @@ def test_the_tail_of_a_log_is_read_from_the_beginning_of_a_record_over_rotated_f
     for record in records:
         log.write(record)
     log.close()
-    run_log = RunLog(pod.record, pod.record.runs[0])
+    run_log = RunLog(pod.node, pod.record.runs[0])
 
     run_log.skip_to_tail(size)
     texts = [one.text for one in run_log.read_new()]

@@ -77,7 +77,7 @@ async def test_logs_of_a_deleted_pod_are_kept_until_its_owner_is_deleted(node: N
     (record,) = pod_records(node.directory, owner["metadata"]["uid"])
     assert (record.name, record.removed, record.directory) == ("p", True, directory)
     assert [(run.exit_code, run.reason) for run in record.runs] == [(0, "Completed")]
-    log = RunLog(record, record.runs[0])
+    log = RunLog(record.directory.parents[1], record.runs[0])
     assert [line.text for line in log.read_new()] == ["p"]
     log.close()
     assert {"pod.json", "state.json", "logs"} < {path.name for path in directory.iterdir()}

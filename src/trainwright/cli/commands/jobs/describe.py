@@ -8,7 +8,7 @@ import click
 from trainwright.cli.history import metrics_text
 from trainwright.cli.jobs.arguments import job_argument
 from trainwright.cli.jobs.events import event_rows, events_of
-from trainwright.cli.jobs.failure import diagnose_job, diagnosis_lines, evidence_lines, recorded_failure
+from trainwright.cli.jobs.failure import diagnose_pods, diagnosis_lines, evidence_lines, recorded_failure
 from trainwright.cli.jobs.metrics import recorded_progress
 from trainwright.cli.jobs.pods.listeners import listener_line, listening_addresses
 from trainwright.cli.jobs.pods.ranks import RankPod, latest_of_each_rank, local_time, rank_pods
@@ -19,8 +19,9 @@ from trainwright.cli.jobs.suspension import is_suspended
 from trainwright.cli.output.console import Console, plain_text
 from trainwright.cli.output.tables import table_lines, terminal_width
 from trainwright.cluster.facade import PodRecord
-from trainwright.insight.first_failing_rank import Cause, Diagnosis
+from trainwright.insight.first_failing_rank import Diagnosis
 from trainwright.insight.log_progress import Progress
+from trainwright.insight.process_end import Cause
 from trainwright.objects import Object
 from trainwright.objects.kinds.pods import ContainerStatus, Pod
 from trainwright.objects.paths import value_at
@@ -37,7 +38,7 @@ def command(session: Session, job: tuple[str, ...]) -> None:
     """Show a job: state, ranks, why it failed, events, files, and what to do next."""
     found = find_job(session, job)
     pods = rank_pods(session, found)
-    diagnosis = diagnose_job(session, found, pods)
+    diagnosis = diagnose_pods(session, found, pods)
     now = datetime.now(UTC)
     console = Console.of()
     for title, lines in _sections(session, found, pods, diagnosis, now):

@@ -12,13 +12,14 @@ from trainwright.cli.errors import CommandError
 from trainwright.cli.flags import duration
 from trainwright.cli.follow.logs.container_output import ContainerOutput
 from trainwright.cli.jobs.arguments import job_argument
-from trainwright.cli.jobs.failure import diagnose_job, diagnosis_lines, evidence_lines, recorded_failure
-from trainwright.cli.jobs.pods.logs import Line, LoggedRun, LogRange, current_runs, logged_runs, read_logs
+from trainwright.cli.jobs.failure import diagnose_pods, diagnosis_lines, evidence_lines, recorded_failure
+from trainwright.cli.jobs.pods.logs import LoggedLine, LogRange, current_runs, logged_runs, read_logs
 from trainwright.cli.jobs.pods.ranks import RankPod, rank_pods, select_rank
 from trainwright.cli.jobs.references import FoundJob, find_job
 from trainwright.cli.jobs.session import Session, cluster_command
 from trainwright.cli.jobs.summary import job_state
 from trainwright.cli.output.console import Console, visible
+from trainwright.objects.kinds.container_runs import ContainerRun, RunKey
 from trainwright.objects.times import format_micro_time
 
 
@@ -85,7 +86,7 @@ def _follow(session: Session, job: FoundJob, *, rank: str | None, tail: int | No
     sys.exit(follow_and_report(states, session.client, session.target, Console.of(), tail=tail, ranks=ranks))
 
 
-def _wanted_runs(runs: list[LoggedRun], *, previous: bool, all_restarts: bool) -> list[LoggedRun]:
+def _wanted_runs(runs: list[ContainerRun], *, previous: bool, all_restarts: bool) -> list[ContainerRun]:
     if previous and all_restarts:
         raise CommandError("--previous cannot be combined with --all-restarts, which includes it")
     return runs if all_restarts else current_runs(runs, previous=previous)
@@ -94,7 +95,7 @@ def _wanted_runs(runs: list[LoggedRun], *, previous: bool, all_restarts: bool) -
 class _Printer:
     """Prints lines behind the labels of their ranks, all of one width, or exactly as the program wrote them."""
 
-    def __init__(self, runs: Sequence[LoggedRun], *, prefix: bool, timestamps: bool) -> None:
+    def __init__(self, runs: Sequence[ContainerRun], *, prefix: bool, timestamps: bool) -> None:
         self._console = Console.of()
         self._timestamps = timestamps
         containers = {(run.rank, run.container) for run in runs}
@@ -103,7 +104,7 @@ class _Printer:
         width = max(map(len, names), default=0)
         self._labels = {name: (name.ljust(width), number) for number, name in enumerate(names)}
 
-    def print(self, lines: Iterable[Line]) -> None:
+    def print(self, lines: Iterable[LoggedLine]) -> None:
         for line in lines if not self._labels else _without_frames(lines):
             text = line.text
             if self._timestamps:
@@ -122,16 +123,16 @@ class _Printer:
         except UnicodeEncodeError:
             self._console.print(text)  # replaces what the terminal cannot show
 
-    def _name(self, run: LoggedRun) -> str:
+    def _name(self, run: ContainerRun) -> str:
         return f"[{run.rank}/{run.container}]" if self._several_containers else f"[{run.rank}]"
 
 
-def _without_frames(lines: Iterable[Line]) -> Iterator[Line]:
+def _without_frames(lines: Iterable[LoggedLine]) -> Iterator[LoggedLine]:
     """Of nested progress bars only the last state: a terminal would have shown them one over the other."""
-    outputs: dict[tuple[str, str, int], ContainerOutput] = {}
-    last: dict[tuple[str, str, int], Line] = {}
+    outputs: dict[RunKey, ContainerOutput] = {}
+    last: dict[RunKey, LoggedLine] = {}
     for line in lines:
-        key = line.run.pod.uid, line.run.container, line.run.number
+        key = line.run.key
         last[key] = line
         if outputs.setdefault(key, ContainerOutput()).add("", line.text, partial=False) is not None:
             yield line
@@ -143,7 +144,7 @@ def _print_failure(session: Session, job: FoundJob, pods: Sequence[RankPod]) -> 
     """Names the rank that failed first, before the logs."""
     if job_state(job.object) != "Failed":
         return
-    diagnosis = diagnose_job(session, job, pods)
+    diagnosis = diagnose_pods(session, job, pods)
     lines = diagnosis_lines(diagnosis) if diagnosis else recorded_failure(job.object)
     if not lines:
         return
@@ -156,7 +157,7 @@ def _print_failure(session: Session, job: FoundJob, pods: Sequence[RankPod]) -> 
 
 
 def _print_errors(session: Session, job: FoundJob, pods: Sequence[RankPod]) -> None:
-    diagnosis = diagnose_job(session, job, pods)
+    diagnosis = diagnose_pods(session, job, pods)
     if diagnosis is None:
         click.echo(f"no container of {job.reference} has failed", err=True)
         return
@@ -173,7 +174,7 @@ def _print_hints(
     session: Session,
     job: FoundJob,
     pods: Sequence[RankPod],
-    shown: Sequence[LoggedRun],
+    shown: Sequence[ContainerRun],
     *,
     container: str | None,
     all_runs: bool,

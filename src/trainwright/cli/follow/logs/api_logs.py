@@ -9,10 +9,11 @@ from datetime import datetime
 
 from trainwright.api.labels import rank_of
 from trainwright.cli.follow.logs.log_source import LogBatch, LogRecord
-from trainwright.cli.follow.state.job_state import JobState, Run
+from trainwright.cli.follow.state.job_state import JobState
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.errors import ApiError, Unreachable
-from trainwright.objects.kinds.pods import ContainerStatus, Pod
+from trainwright.objects.kinds.container_runs import ContainerRun, RunKey, runs_in_status
+from trainwright.objects.kinds.pods import Pod
 from trainwright.objects.times import parse_time
 
 _PREVIOUS_RUN_SECONDS = 5.0
@@ -24,20 +25,19 @@ class ApiLogs:
     def __init__(self, client: Client, *, warn: Callable[[str], None]) -> None:
         self._client = client
         self._warn = warn
-        self._streams: dict[Run, asyncio.Task[None]] = {}
+        self._streams: dict[RunKey, asyncio.Task[None]] = {}
+        self._runs: dict[RunKey, ContainerRun] = {}
         self._batch = LogBatch()
 
     def pod_changed(self, state: JobState, pod: Pod) -> None:
-        """Starts one stream per run, once the container has started."""
-        rank = rank_of(pod.metadata.labels, pod.name)
-        for init, statuses in ((True, pod.status.init_container_statuses), (False, pod.status.container_statuses)):
-            for status in statuses:
-                latest = Run(state.uid, pod.metadata.uid, rank, status.name, init, status.restart_count)
-                if latest.number and status.last_state.terminated and _has_started(status):
-                    # It may have ended between two reports: the cluster still has the log of the run before this one.
-                    self._stream(latest._replace(number=latest.number - 1), state, pod, previous=True)
-                if _has_started(status) or status.last_state.terminated:
-                    self._stream(latest, state, pod, previous=False)
+        """Starts one stream per run, once the container has started. It may have ended between two reports: the cluster
+        still has the log of the run before the last one."""
+        _ = state
+        for run in runs_in_status(pod, rank_of(pod.metadata.labels, pod.name)):
+            if run.key not in self._streams:
+                before = self._streams.get((run.pod_uid, run.container, run.number - 1))
+                self._runs[run.key] = run
+                self._streams[run.key] = asyncio.create_task(self._copy(run, before))
 
     def read(self) -> LogBatch:
         batch, self._batch = self._batch, LogBatch()
@@ -45,23 +45,15 @@ class ApiLogs:
 
     def is_complete(self, state: JobState) -> bool:
         left = set(state.leftover_pods())
-        streams = ((run, task) for run, task in self._streams.items() if run.job_uid == state.uid)
-        return all(task.done() for run, task in streams if run.rank not in left)
+        runs = [run for run in self._runs.values() if run.owner_uid == state.uid and run.rank not in left]
+        return all(self._streams[run.key].done() for run in runs)
 
     async def close(self) -> None:
         for task in self._streams.values():
             task.cancel()
         await asyncio.gather(*self._streams.values(), return_exceptions=True)
 
-    def _stream(self, run: Run, state: JobState, pod: Pod, *, previous: bool) -> None:
-        if run not in self._streams:
-            before = self._streams.get(run._replace(number=run.number - 1))
-            stream = self._copy(run, pod.name, state.namespace, before, previous=previous)
-            self._streams[run] = asyncio.create_task(stream)
-
-    async def _copy(
-        self, run: Run, pod: str, namespace: str, before: "asyncio.Task[None] | None", *, previous: bool
-    ) -> None:
+    async def _copy(self, run: ContainerRun, before: "asyncio.Task[None] | None") -> None:
         """Reads a log to its end, and reconnects whenever the connection breaks."""
         if before:
             await asyncio.wait({before}, timeout=_PREVIOUS_RUN_SECONDS)
@@ -70,11 +62,11 @@ class ApiLogs:
             position.resume()
             try:
                 async for raw in self._client.logs(
-                    pod,
-                    namespace=namespace,
+                    run.pod,
+                    namespace=run.namespace,
                     container=run.container,
-                    follow=not previous,
-                    previous=previous,
+                    follow=not run.previous,
+                    previous=run.previous,
                     timestamps=True,
                     since_time=position.since_time,
                 ):
@@ -86,8 +78,8 @@ class ApiLogs:
                 await asyncio.sleep(pause)
             except ApiError as error:
                 # The pod was deleted, or its node cannot provide the log: the command continues.
-                if error.code != 404 and not previous:
-                    self._warn(f"failed to get the log of pod {pod}: {error.message}")
+                if error.code != 404 and not run.previous:
+                    self._warn(f"failed to get the log of pod {run.pod}: {error.message}")
                 break
         self._batch.ended.append(run)
 
@@ -125,10 +117,6 @@ class LogPosition:
             return False
         self._seen += 1
         return True
-
-
-def _has_started(status: ContainerStatus) -> bool:
-    return bool(status.state.running or status.state.terminated)
 
 
 def _split_timestamp(raw: bytes) -> tuple[str, str]:

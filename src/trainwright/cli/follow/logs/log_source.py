@@ -3,7 +3,8 @@
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-from trainwright.cli.follow.state.job_state import JobState, Run
+from trainwright.cli.follow.state.job_state import JobState
+from trainwright.objects.kinds.container_runs import ContainerRun
 from trainwright.objects.kinds.pods import Pod
 
 
@@ -12,7 +13,7 @@ class LogRecord(NamedTuple):
 
     at: float
     """Seconds since the epoch."""
-    run: Run
+    run: ContainerRun
     stream: str
     text: str
     partial: bool
@@ -23,7 +24,7 @@ class LogBatch:
     """What was logged since the last batch, in order, and the runs whose logs have been read to their ends."""
 
     records: list[LogRecord] = field(default_factory=list)
-    ended: list[Run] = field(default_factory=list)
+    ended: list[ContainerRun] = field(default_factory=list)
 
 
 class LogSource(Protocol):

@@ -6,12 +6,14 @@ cluster neither lose nor repeat a line.
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from operator import attrgetter
 
 from trainwright.api.labels import rank_of
 from trainwright.cli.follow.logs.log_source import LogBatch, LogRecord
-from trainwright.cli.follow.state.job_state import JobState, Run
-from trainwright.cluster.facade import ContainerRun, DataDir, PodRecord, RunLog, pod_records
+from trainwright.cli.follow.state.job_state import JobState
+from trainwright.cluster.facade import DataDir, RunLog, pod_records
+from trainwright.objects.kinds.container_runs import ContainerRun, RunKey
 from trainwright.objects.kinds.pods import Pod
 
 _SCAN_SECONDS = 0.5
@@ -23,8 +25,8 @@ class RecordLogs:
         self._data = data
         self._states = states
         self._scan_at = 0.0
-        self._open: dict[Run, _OpenLog] = {}
-        self._known: set[Run] = set()
+        self._open: dict[RunKey, _OpenLog] = {}
+        self._known: set[RunKey] = set()
 
     def pod_changed(self, state: JobState, pod: Pod) -> None:
         _ = state, pod
@@ -33,13 +35,13 @@ class RecordLogs:
     def read(self) -> LogBatch:
         self._scan()
         batch = LogBatch()
-        for run, log in list(self._open.items()):
+        for key, log in list(self._open.items()):
             # The order matters: the last output of a run is in its log before its end is recorded.
             batch.records += log.read()
             if log.ended:
                 log.close()
-                del self._open[run]
-                batch.ended.append(run)
+                del self._open[key]
+                batch.ended.append(log.run)
         batch.records.sort(key=attrgetter("at"))
         return batch
 
@@ -47,7 +49,8 @@ class RecordLogs:
         self._scan_at = 0.0
         self._scan()
         left = set(state.leftover_pods())
-        return all(log.ended or run.rank in left for run, log in self._open.items() if run.job_uid == state.uid)
+        logs = (log for log in self._open.values() if log.run.owner_uid == state.uid)
+        return all(log.ended or log.run.rank in left for log in logs)
 
     async def close(self) -> None:
         for log in self._open.values():
@@ -66,33 +69,28 @@ class RecordLogs:
             present = set()
             for record in records:
                 rank = rank_of(record.labels, record.name)
-                for container_run in record.runs:
-                    run = Run(
-                        state.uid, record.uid, rank, container_run.container, container_run.init, container_run.number
-                    )
-                    present.add(run)
-                    self._open_or_update(run, record, container_run)
-            for run, log in self._open.items():
-                if run.job_uid == state.uid and run not in present:
+                for run in record.runs:
+                    key = run.key
+                    present.add(key)
+                    if key not in self._known:
+                        self._known.add(key)
+                        self._open[key] = _OpenLog(replace(run, rank=rank), RunLog(self._data.node, run))
+                    if key in self._open:
+                        self._open[key].ended = run.finished_at is not None or record.removed
+            for key, log in self._open.items():
+                if log.run.owner_uid == state.uid and key not in present:
                     log.ended = True  # the job was deleted, and with it the records; the open files can still be read
-
-    def _open_or_update(self, run: Run, record: PodRecord, container_run: ContainerRun) -> None:
-        if run not in self._known:
-            self._known.add(run)
-            self._open[run] = _OpenLog(run, RunLog(record, container_run))
-        if run in self._open:
-            self._open[run].ended = container_run.finished_at is not None or record.removed
 
 
 class _OpenLog:
-    def __init__(self, run: Run, log: RunLog) -> None:
+    def __init__(self, run: ContainerRun, log: RunLog) -> None:
+        self.run = run
         self.ended = False
-        self._run = run
         self._log = log
         self._last = 0.0
 
     def read(self) -> list[LogRecord]:
-        run, records = self._run, []
+        run, records = self.run, []
         for at, stream, text, partial in self._log.read_new():
             # Lines of one run stay in their order, even if the machine's clock is set back.
             self._last = max(self._last, at)

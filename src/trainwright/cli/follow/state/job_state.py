@@ -2,14 +2,13 @@
 
 from collections import Counter, deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, replace
 
 from trainwright.api.annotations import RESTART_SCOPE
 from trainwright.api.job import Job
 from trainwright.api.labels import rank_of
 from trainwright.api.types import DEFAULT_CLEAN_POD_POLICY
-from trainwright.cli.follow.state.job_runs import FailedRun, RepeatedFailure, repeated_failure, runs_of_pod
+from trainwright.cli.follow.state.job_runs import RepeatedFailure, repeated_failure
 from trainwright.cli.follow.state.job_warnings import JobWarnings
 from trainwright.cli.follow.state.late_ranks import LateRank, late_ranks
 from trainwright.cli.follow.state.loss_curve import LossCurve
@@ -17,13 +16,14 @@ from trainwright.cli.follow.state.pod_states import PERMANENT_REASONS, pod_state
 from trainwright.cli.follow.state.rank_output import RankOutput, Silence, find_silence
 from trainwright.cli.jobs.pods.listeners import declared_ports, listening_ports
 from trainwright.cli.jobs.summary import finished_state
-from trainwright.cli.recorded_runs import diagnosable_run
-from trainwright.cluster.facade import ContainerRun, PodRecord, PrivateFile, processes_of
-from trainwright.insight.first_failing_rank import MAX_LINE, Diagnosis, Line, diagnose
-from trainwright.insight.first_failing_rank import Run as DiagnosedRun
+from trainwright.cli.pods_python import install_command
+from trainwright.cluster.facade import PodRecord, PrivateFile, processes_of
+from trainwright.insight.first_failing_rank import Diagnosis
+from trainwright.insight.job_diagnosis import diagnose_job
+from trainwright.insight.log_exceptions import MAX_LINE
 from trainwright.insight.log_progress import Progress, advance, planned_epochs, read_line
-from trainwright.insight.pod_runs import job_failed_at
 from trainwright.objects import Object
+from trainwright.objects.kinds.container_runs import ContainerRun, Line, RunKey, runs_in_status
 from trainwright.objects.kinds.pods import Pod, Waiting, read_pod
 from trainwright.objects.node_annotations import PYTHON
 from trainwright.objects.paths import value_at
@@ -33,21 +33,6 @@ _MANY_PODS = 8
 _KEPT_LINES = 500
 _KEPT_RUNS = 200
 _MAX_LISTENERS = 20
-
-
-_RunKey = tuple[str, str, int]
-"""The uid of the pod, the container, and the number of its run."""
-
-
-class Run(NamedTuple):
-    """One run of a container."""
-
-    job_uid: str
-    pod_uid: str
-    rank: str
-    container: str
-    init: bool
-    number: int
 
 
 @dataclass(slots=True)
@@ -88,8 +73,8 @@ class JobState:
         self._orders: dict[str, tuple[int, int]] = {}
         self._pods: dict[str, _TrackedPod] = {}
         self._records: dict[str, PodRecord] = {}
-        self._runs: dict[_RunKey, ContainerRun] = {}
-        self._lines: dict[_RunKey, deque[Line]] = {}
+        self._runs: dict[RunKey, ContainerRun] = {}
+        self._lines: dict[RunKey, deque[Line]] = {}
         self._warnings = JobWarnings(uid)
         self._shown_failures: set[str] = set()
         self._known_failures = 0
@@ -123,7 +108,7 @@ class JobState:
         tracked = self._pods[pod.metadata.uid]
         tracked.pod = pod
         if pod.metadata.uid not in self._records:
-            self._runs.update({(pod.metadata.uid, run.container, run.number): run for run in runs_of_pod(pod)})
+            self._runs.update({run.key: run for run in runs_in_status(pod, rank)})
         return pod
 
     def update_records(self, records: Iterable[PodRecord]) -> None:
@@ -131,7 +116,8 @@ class JobState:
         for record in records:
             if self._records.get(record.uid) != record:
                 self._records[record.uid] = record
-                self._runs.update({(record.uid, run.container, run.number): run for run in record.runs})
+                rank = rank_of(record.labels, record.name)
+                self._runs.update({run.key: replace(run, rank=rank) for run in record.runs})
 
     def remove_pod(self, uid: str) -> None:
         if tracked := self._pods.get(uid):
@@ -141,19 +127,18 @@ class JobState:
         """A Warning event about any object; it is shown if the object is this job or one of its pods."""
         self._warnings.add(event, at)
 
-    def add_line(self, run: Run, line: str, at: float) -> None:
+    def add_line(self, run: ContainerRun, line: str, at: float) -> None:
         """A finished line of a log. Progress is read from the first rank that prints any."""
         self._output(run.rank).add(at)
-        key = run.pod_uid, run.container, run.number
-        lines = self._lines.get(key)
+        lines = self._lines.get(run.key)
         if lines is None:
-            lines = self._lines[key] = deque(maxlen=_KEPT_LINES)
+            lines = self._lines[run.key] = deque(maxlen=_KEPT_LINES)
             if len(self._lines) > _KEPT_RUNS:
                 self._lines.pop(next(iter(self._lines)))
         lines.append(Line(line[:MAX_LINE], at))
         self._read_progress(run, line, at)
 
-    def set_live(self, run: Run, text: str, at: float) -> None:
+    def set_live(self, run: ContainerRun, text: str, at: float) -> None:
         """The text of an unfinished line; empty if there is none."""
         output = self._output(run.rank)
         if text and text != output.live:
@@ -161,7 +146,7 @@ class JobState:
             self._read_progress(run, text, at)
         output.live = text
 
-    def _read_progress(self, run: Run, line: str, at: float) -> None:
+    def _read_progress(self, run: ContainerRun, line: str, at: float) -> None:
         order = self._order(run.rank)
         if run.init or (self._progress_order is not None and order > self._progress_order):
             return
@@ -277,38 +262,23 @@ class JobState:
 
     def diagnosis(self) -> Diagnosis | None:
         """Which rank failed first, and why; None if none has failed."""
-        return diagnose(self.runs(), job_failed_at=job_failed_at(self.object.get("status") or {}))
+        pods = [(tracked.label, tracked.pod) for tracked in self._pods.values()]
+        return diagnose_job(self.object, self.runs(), pods)
 
-    def runs(self) -> list[DiagnosedRun]:
+    def runs(self) -> list[ContainerRun]:
         """All runs of the job's containers with their last lines, in the order of their ends."""
-        runs = [self._diagnosed(key, run) for key, run in self._runs.items()]
-        known = {run.pod for run in runs if run.exit_code}
-        for uid, tracked in self._pods.items():
-            pod, status = tracked.pod, tracked.pod.status
-            if pod.phase == "Failed" and pod.name not in known:
-                # The pod failed without a failed container: evicted, deadline exceeded, port taken.
-                failed = DiagnosedRun(
-                    rank=tracked.label, pod=pod.name, exit_code=1, reason=status.reason, message=status.message
-                )
-                runs.append(failed)
-            elif pod.phase == "Running" and uid not in self._records:
-                # The diagnosis has to know the ranks that still run: others may have failed because of them.
-                lines = [line for key, kept in self._lines.items() if key[0] == uid for line in kept]
-                runs.append(DiagnosedRun(rank=tracked.label, pod=pod.name, lines=tuple(lines)))
+        runs = map(self._with_last_lines, self._runs.values())
         return sorted(runs, key=lambda run: run.finished_at or 0.0)
 
     def new_repeated_failures(self) -> list[RepeatedFailure]:
         """Ranks that fail the same way soon after each start and will be started again, each cause once."""
-        failed = [(key, run) for key, run in self._runs.items() if run.exit_code]
+        failed = [run for run in self._runs.values() if run.exit_code]
         if len(failed) == self._known_failures:
             return []
         self._known_failures = len(failed)
-        by_rank: dict[str, list[FailedRun]] = {}
-        for key, run in sorted(failed, key=lambda item: item[1].finished_at or 0.0):
-            known = run.started_at is not None and run.finished_at is not None
-            ran = (run.finished_at or 0.0) - (run.started_at or 0.0) if known else None
-            diagnosed = self._diagnosed(key, run)
-            by_rank.setdefault(diagnosed.rank, []).append(FailedRun(diagnosed, ran))
+        by_rank: dict[str, list[ContainerRun]] = {}
+        for run in sorted(failed, key=lambda run: run.finished_at or 0.0):
+            by_rank.setdefault(run.rank, []).append(self._with_last_lines(run))
         if self.outcome or not self._restarts_after([len(runs) for runs in by_rank.values()]):
             return []
         fresh = []
@@ -326,23 +296,10 @@ class JobState:
         counted = max(failures, default=0) if in_group else sum(failures)
         return limit is None or counted < max(limit, 1)
 
-    def _diagnosed(self, key: _RunKey, run: ContainerRun) -> DiagnosedRun:
-        uid = key[0]
-        rank, pod = self._rank_and_name(uid)
-        return diagnosable_run(
-            run,
-            rank=rank,
-            pod=pod,
-            lines=tuple(self._lines.get(key, ())),
-            python=self._python_of(uid),
-            exact=uid in self._records,
-        )
-
-    def _rank_and_name(self, uid: str) -> tuple[str, str]:
-        if record := self._records.get(uid):
-            return rank_of(record.labels, record.name), record.name
-        tracked = self._pods[uid]
-        return tracked.label, tracked.pod.name
+    def _with_last_lines(self, run: ContainerRun) -> ContainerRun:
+        python = self._python_of(run.pod_uid)
+        lines = tuple(self._lines.get(run.key, ()))
+        return replace(run, lines=lines, python=python, installer=install_command(python))
 
     def _python_of(self, uid: str) -> str:
         tracked = self._pods.get(uid)

@@ -14,8 +14,9 @@ from trainwright.cli.follow.texts.suggestions import Suggestions
 from trainwright.cli.history import metric_text, metrics_text
 from trainwright.cli.jobs.summary import elapsed
 from trainwright.cli.output.console import plain_text
-from trainwright.insight.first_failing_rank import Cause, Diagnosis
+from trainwright.insight.first_failing_rank import Diagnosis
 from trainwright.insight.log_progress import Progress
+from trainwright.insight.process_end import Cause
 from trainwright.objects import Object
 from trainwright.objects.conditions import find_condition
 from trainwright.objects.kinds.pods import Waiting

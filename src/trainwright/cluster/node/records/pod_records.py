@@ -18,28 +18,7 @@ from trainwright.cluster.node.records.log_files import LogFiles, find_log, secon
 from trainwright.cluster.node.records.private_files import PrivateFile, read_private_files, read_runtime_config
 from trainwright.cluster.node.supervisor.containers import container_status
 from trainwright.cluster.node.supervisor.containers.container_status import ContainerStatus
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ContainerRun:
-    """One run of a container, from its start to its end. Times are seconds since the epoch, not rounded."""
-
-    container: str
-    init: bool
-    number: int
-    """0 is the first run."""
-    started_at: float | None = None
-    finished_at: float | None = None
-    """None while it runs."""
-    exit_code: int | None = None
-    reason: str = ""
-    message: str = ""
-    directory: str = ""
-    """The working directory of the container; empty if only the status of the pod is known."""
-    missing_image: str = ""
-    """The image of the container if this machine did not have it, so that the container had the machine's files."""
-    stopped: bool = False
-    """It ended after its pod had been asked to end: deleted, or the job was suspended."""
+from trainwright.objects.kinds.container_runs import ContainerRun
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,11 +82,10 @@ def pod_records(node: Path, owner_uid: str) -> list[PodRecord]:
 
 
 class RunLog:
-    """The log of one run. To be closed after use."""
+    """The log of one run in a pod of this node. To be closed after use."""
 
-    def __init__(self, record: PodRecord, run: ContainerRun) -> None:
-        node = record.directory.parents[1]
-        self._files = LogFiles(lambda: find_log(node, record.uid, run.container, run.number), notes_gaps=True)
+    def __init__(self, node: Path, run: ContainerRun) -> None:
+        self._files = LogFiles(lambda: find_log(node, *run.key), notes_gaps=True)
         self._decoders = {stream: codecs.getincrementaldecoder("utf-8")("replace") for stream in ("stdout", "stderr")}
 
     def read_new(self) -> list[LogLine]:
@@ -184,14 +162,21 @@ def _pod_record(directory: Path, pod: _Pod, owner_uid: str, *, removed: bool) ->
     ):
         statuses = {status["name"]: status for status in state.get(field, ())}
         for container in containers:
-            found = _recorded_runs(container.name, statuses.get(container.name), init=init)
+            found = _recorded_runs(statuses.get(container.name))
             # A log exists before its run is recorded.
             for number in _logged_runs(directory / "logs" / container.name) - found.keys():
-                found[number] = ContainerRun(container=container.name, init=init, number=number)
+                found[number] = ContainerRun(number=number)
             missing = container.image if container.missing_image else ""
             runs += [
                 replace(
                     run,
+                    namespace=pod.namespace,
+                    pod=pod.name,
+                    pod_uid=pod.uid,
+                    owner_uid=owner_uid,
+                    container=container.name,
+                    init=init,
+                    exact=True,
                     directory=container.cwd,
                     missing_image=missing,
                     stopped=run.finished_at is not None and run.finished_at >= stopped_at,
@@ -228,14 +213,12 @@ def _read_state(directory: Path) -> dict[str, Any]:
     return state
 
 
-def _recorded_runs(container: str, status: ContainerStatus | None, *, init: bool) -> dict[int, ContainerRun]:
-    """By number."""
+def _recorded_runs(status: ContainerStatus | None) -> dict[int, ContainerRun]:
+    """The runs of one container by their numbers, without what is known of the pod."""
     if status is None:
         return {}
     runs = {
         run["number"]: ContainerRun(
-            container=container,
-            init=init,
             number=run["number"],
             started_at=seconds(run["startedAt"]),
             finished_at=seconds(run["finishedAt"]),
@@ -247,7 +230,7 @@ def _recorded_runs(container: str, status: ContainerStatus | None, *, init: bool
     }
     if running := status["state"].get("running"):
         number, started_at = status["restarts"], seconds(running["startedAt"])
-        runs[number] = ContainerRun(container=container, init=init, number=number, started_at=started_at)
+        runs[number] = ContainerRun(number=number, started_at=started_at)
     return runs
 
 
