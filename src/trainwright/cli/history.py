@@ -178,7 +178,7 @@ def _shrink(file: Path, descriptor: int, run: RunRecord) -> None:
     content = os.pread(descriptor, os.fstat(descriptor).st_size, 0) + b"\n" + msgspec.json.encode(run)
     smaller = file.with_name(f"{file.name}.new")
     try:
-        smaller.write_bytes(b"".join(msgspec.json.encode(one) + b"\n" for one in _merged(content)[-_KEPT_RUNS:]))
+        smaller.write_bytes(b"".join(msgspec.json.encode(kept) + b"\n" for kept in _merged(content)[-_KEPT_RUNS:]))
         smaller.chmod(0o600)
         smaller.replace(file)
     except OSError:

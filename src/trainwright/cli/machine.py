@@ -9,7 +9,7 @@ _LOW_BYTES = 2 * 2**30
 
 def existing(path: Path) -> Path:
     """The path, or its nearest parent that exists."""
-    return next((one for one in (path, *path.parents) if one.exists()), Path("/"))
+    return next((parent for parent in (path, *path.parents) if parent.exists()), Path("/"))
 
 
 def free_disk(path: Path) -> str:

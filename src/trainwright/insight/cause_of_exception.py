@@ -115,5 +115,5 @@ def _summary(raised: RaisedException, cause: Cause, match: re.Match[str]) -> str
         return f"it was interrupted: {raised.summary} (SIGINT)"
     if cause is Cause.PORT_IN_USE:
         return f"its port is in use: {raised.summary}"
-    line = next((one for one in match.string.splitlines() if match.group().splitlines()[0] in one), "").strip()
+    line = next((line for line in match.string.splitlines() if match.group().splitlines()[0] in line), "").strip()
     return raised.summary if not line or line in raised.summary else f"{raised.summary} {line}"[:400]

@@ -65,7 +65,9 @@ def first_failure(runs: Iterable[ContainerRun], *, job_failed_at: float = math.i
     # An init container that failed before its rank's program ran was run again: a restart of the group ended it.
     started = {run.rank for run in known if not run.init}
     suspects = [suspect for run in known if not (run.init and run.rank in started) for suspect in suspects_of(run)]
-    failed = _without_failed_hosts([one for one in suspects if one.failed and not _was_replaced(one, known)])
+    failed = _without_failed_hosts(
+        [suspect for suspect in suspects if suspect.failed and not _was_replaced(suspect, known)]
+    )
     incident = _last_incident(failed, job_failed_at)
     if not incident:
         return None
@@ -73,7 +75,7 @@ def first_failure(runs: Iterable[ContainerRun], *, job_failed_at: float = math.i
     own = _own_failures(incident, job_failed_at)
     if own:
         return _first_of(own, incident, ranks)
-    if all(one.was_stopped for one in incident):
+    if all(suspect.was_stopped for suspect in incident):
         return None
     return _waited_for(incident, suspects, ranks)
 
@@ -96,8 +98,11 @@ _LAST_LINES = 10
 
 def _without_failed_hosts(failed: Sequence[Suspect]) -> list[Suspect]:
     """A process that ended with its worker has only followed, and so has mpirun."""
-    ended = {one.run.pod for one in failed if not one.was_stopped}
-    return [replace(one, by_peers=Cause.LOST_PEER) if one.host in ended - {one.run.pod} else one for one in failed]
+    ended = {suspect.run.pod for suspect in failed if not suspect.was_stopped}
+    return [
+        replace(suspect, by_peers=Cause.LOST_PEER) if suspect.host in ended - {suspect.run.pod} else suspect
+        for suspect in failed
+    ]
 
 
 def _was_replaced(suspect: Suspect, runs: Sequence[ContainerRun]) -> bool:
@@ -122,7 +127,7 @@ def _last_incident(failed: Sequence[Suspect], job_failed_at: float) -> list[Susp
     incidents: list[list[Suspect]] = []
     seen: set[tuple[str, str, str]] = set()
     last = -math.inf
-    for suspect in sorted(failed, key=lambda one: (one.onset, one.run.number)):
+    for suspect in sorted(failed, key=lambda suspect: (suspect.onset, suspect.run.number)):
         key = (suspect.run.rank, suspect.run.container, suspect.name)
         if key in seen or suspect.onset > last + _INCIDENT_SECONDS:
             incidents.append([])
@@ -134,7 +139,7 @@ def _last_incident(failed: Sequence[Suspect], job_failed_at: float) -> list[Susp
     for incident in reversed(incidents):
         merged = [*incident, *merged]
         by_clean_up = all(
-            one.was_stopped and (one.end > job_failed_at or job_failed_at == math.inf) for one in incident
+            suspect.was_stopped and (suspect.end > job_failed_at or job_failed_at == math.inf) for suspect in incident
         )
         if _own_failures(incident, job_failed_at) and not by_clean_up:
             break
@@ -143,27 +148,29 @@ def _last_incident(failed: Sequence[Suspect], job_failed_at: float) -> list[Susp
 
 def _own_failures(incident: Sequence[Suspect], job_failed_at: float) -> list[Suspect]:
     """Those that failed neither because of a peer nor by clean-up, which begins when a container or the job failed."""
-    first_end = min((job_failed_at, *(one.end for one in incident if not one.was_stopped)))
+    first_end = min((job_failed_at, *(suspect.end for suspect in incident if not suspect.was_stopped)))
     own = []
-    for one in incident:
-        if one.by_peers is not None:
+    for suspect in incident:
+        if suspect.by_peers is not None:
             continue
-        slack = _KILL_SECONDS if one.explanation.cause is Cause.KILLED else 0.0 if one.run.exact else -1.0
-        if not one.was_stopped or one.end <= first_end + slack:
-            own.append(one)
+        slack = _KILL_SECONDS if suspect.explanation.cause is Cause.KILLED else 0.0 if suspect.run.exact else -1.0
+        if not suspect.was_stopped or suspect.end <= first_end + slack:
+            own.append(suspect)
     return own
 
 
 def _first_of(own: Sequence[Suspect], incident: Sequence[Suspect], ranks: Sequence[str]) -> Diagnosis:
-    ordered = sorted(own, key=lambda one: (one.onset, one.run.rank))
+    ordered = sorted(own, key=lambda suspect: (suspect.onset, suspect.run.rank))
     first = ordered[0]
-    tied = [one for one in ordered if _may_be_earlier(one, first)]
-    clear = [one for one in tied if not one.is_vague] or tied
+    tied = [suspect for suspect in ordered if _may_be_earlier(suspect, first)]
+    clear = [suspect for suspect in tied if not suspect.is_vague] or tied
     first = clear[0]
-    alike = [one for one in own if _alike(one, first) and one.run.rank != first.run.rank]
+    alike = [suspect for suspect in own if _alike(suspect, first) and suspect.run.rank != first.run.rank]
     # Ranks that fail alike by themselves have the same mistake. An exit code alone does not show that.
-    if any(one.run.rank != first.run.rank and (one.is_vague or not _alike(one, first)) for one in clear):
-        summary = "; ".join(f"{one.run.rank}: {one.explanation.summary}" for one in clear)
+    if any(
+        suspect.run.rank != first.run.rank and (suspect.is_vague or not _alike(suspect, first)) for suspect in clear
+    ):
+        summary = "; ".join(f"{suspect.run.rank}: {suspect.explanation.summary}" for suspect in clear)
         return replace(_named(first, incident, ()), rank=None, summary=summary, certain=False, process="")
     if len(ranks) > 1 and first.exit_code == 1 and first.is_vague and first.log_is_unknown:
         # Programs end so after any error, also after that of a peer.
@@ -206,25 +213,25 @@ def _named(culprit: Suspect, incident: Sequence[Suspect], alike: Sequence[Suspec
 
 def _waited_for(incident: Sequence[Suspect], suspects: Sequence[Suspect], ranks: Sequence[str]) -> Diagnosis:
     """Every failed rank reports another one: finds the rank that they lost or waited for."""
-    reporting = [one for one in incident if one.by_peers is not None]
+    reporting = [suspect for suspect in incident if suspect.by_peers is not None]
     first = reporting[0] if reporting else incident[0]
     if len(ranks) == 1:
         return _named(first, incident, ())
-    waiting = [one for one in reporting if one.by_peers in {Cause.TIMEOUT, Cause.UNREACHABLE_PEER}]
-    unreachable = _ranks([one for one in waiting if one.by_peers is Cause.UNREACHABLE_PEER])
+    waiting = [suspect for suspect in reporting if suspect.by_peers in {Cause.TIMEOUT, Cause.UNREACHABLE_PEER}]
+    unreachable = _ranks([suspect for suspect in waiting if suspect.by_peers is Cause.UNREACHABLE_PEER])
     others = [rank for rank in ranks if rank not in _ranks(reporting)]
     if leaver := _early_leaver(reporting, suspects) or _lost_worker(reporting, suspects):
         return _named(leaver, incident, ())
     if len(unreachable) == 1 and len(_ranks(waiting)) > 1:
         # Its peers wait for it, so they are there, and only this rank does not find them.
-        [culprit] = [one for one in waiting if one.run.rank == unreachable[0]][-1:]
+        [culprit] = [suspect for suspect in waiting if suspect.run.rank == unreachable[0]][-1:]
         return _named(culprit, incident, ())
     if waiting and len(others) != 1:
-        start = min(one.end for one in waiting)
-        late = _ranks([one for one in reporting if one.onset > start + _LATE_SECONDS])
+        start = min(suspect.end for suspect in waiting)
+        late = _ranks([suspect for suspect in reporting if suspect.onset > start + _LATE_SECONDS])
         others = others or late
-    silent = [one for one in suspects if one.run.rank in others and not one.run.init]
-    if waiting and len(others) == 1 and not any(one.log_is_unknown for one in silent):
+    silent = [suspect for suspect in suspects if suspect.run.rank in others and not suspect.run.init]
+    if waiting and len(others) == 1 and not any(suspect.log_is_unknown for suspect in silent):
         return _missing_rank(others[0], waiting, incident, suspects)
     summary = f"{_list(_ranks(reporting or incident))} {_REPORTS[first.by_peers]}: {first.explanation.summary}"
     unknown = _named(first, incident, ())
@@ -248,28 +255,36 @@ _REPORTS = {
 
 def _early_leaver(reporting: Sequence[Suspect], suspects: Sequence[Suspect]) -> Suspect | None:
     """The rank that ended with exit code 0 before its peers lost it."""
-    lost = [one.onset for one in reporting]
-    ended = [one for one in suspects if one.exit_code == 0 and not one.run.init and one.run.finished_at is not None]
-    early = [one for one in ended if lost and one.end <= min(lost) + (_KILL_SECONDS if one.run.exact else 1.0)]
+    lost = [suspect.onset for suspect in reporting]
+    ended = [
+        suspect
+        for suspect in suspects
+        if suspect.exit_code == 0 and not suspect.run.init and suspect.run.finished_at is not None
+    ]
+    early = [
+        suspect
+        for suspect in ended
+        if lost and suspect.end <= min(lost) + (_KILL_SECONDS if suspect.run.exact else 1.0)
+    ]
     return early[0] if len(early) == 1 else None
 
 
 def _lost_worker(reporting: Sequence[Suspect], suspects: Sequence[Suspect]) -> Suspect | None:
     """The end of the worker that mpirun lost, also of one that was deleted and has been replaced."""
     ended = [
-        one
+        suspect
         for mpirun in reporting
-        for one in suspects
-        if one.run.pod == mpirun.host and mpirun.onset - _INCIDENT_SECONDS < one.end <= mpirun.end
+        for suspect in suspects
+        if suspect.run.pod == mpirun.host and mpirun.onset - _INCIDENT_SECONDS < suspect.end <= mpirun.end
     ]
-    return max(ended, key=lambda one: one.end, default=None)
+    return max(ended, key=lambda suspect: suspect.end, default=None)
 
 
 def _missing_rank(
     rank: str, waiting: Sequence[Suspect], incident: Sequence[Suspect], suspects: Sequence[Suspect]
 ) -> Diagnosis:
-    last = next((one for one in reversed(suspects) if one.run.rank == rank), None)
-    waiters = [one for one in _ranks(waiting) if one != rank]
+    last = next((suspect for suspect in reversed(suspects) if suspect.run.rank == rank), None)
+    waiters = [waiter for waiter in _ranks(waiting) if waiter != rank]
     report = waiting[0].explanation
     if last is not None and (searching := unreachable_peer(last.run.lines)):
         return _named(replace(last, explanation=searching), incident, ())
@@ -284,12 +299,12 @@ def _missing_rank(
         exit_code=last.exit_code if last else None,
         finished_at=last.run.finished_at if last else None,
         evidence=_last_lines(last.run.lines) if last else (),
-        followers=tuple(sorted(one for one in _ranks(incident) if one != rank)),
+        followers=tuple(sorted(follower for follower in _ranks(incident) if follower != rank)),
     )
 
 
 def _ranks(suspects: Iterable[Suspect]) -> list[str]:
-    return list(dict.fromkeys(one.run.rank for one in suspects))
+    return list(dict.fromkeys(suspect.run.rank for suspect in suspects))
 
 
 def _list(names: Sequence[str]) -> str:

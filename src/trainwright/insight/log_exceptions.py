@@ -67,8 +67,8 @@ def find_exceptions(lines: Sequence[Line]) -> list[RaisedException]:
         text = line.text[match.end() :] if match else line.text
         process = int(match["rank"]) if match else None
         streams.setdefault(process, []).append(_Numbered(number, text.rstrip(), line.at))
-    found = [one for process, stream in streams.items() for one in _exceptions_of(stream, process)]
-    return sorted(found, key=lambda one: one.first_line)
+    found = [raised for process, stream in streams.items() for raised in _exceptions_of(stream, process)]
+    return sorted(found, key=lambda raised: raised.first_line)
 
 
 def find_failed_processes(lines: Sequence[Line]) -> list[FailedProcess]:
@@ -152,10 +152,10 @@ def _raised(chain: Sequence[_Block], process: int | None) -> RaisedException:
     *causes, last = chain
     return RaisedException(
         text=tuple(last.text),
-        causes=tuple(tuple(one.text) for one in causes),
+        causes=tuple(tuple(block.text) for block in causes),
         at=chain[0].start.at,
         process=process,
-        of_launcher=any(one.of_launcher for one in chain),
+        of_launcher=any(block.of_launcher for block in chain),
         first_line=chain[0].start.number,
         raised_line=last.raised,
         last_line=last.end,

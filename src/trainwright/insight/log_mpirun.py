@@ -19,7 +19,7 @@ class MpiReport:
     host: str = ""
     """The worker of the process, or the one that mpirun lost."""
     exit_code: int | None = None
-    """Of the process, as of a container: 137 if signal 9 killed it."""
+    """How the process ended, as a container does: 137 if signal 9 killed it."""
     explanation: Explanation | None = None
     """If mpirun failed before the program started, or lost a worker."""
 
@@ -39,7 +39,7 @@ def find_mpi_report(lines: Sequence[Line]) -> MpiReport | None:
         return None
     report = read(_Found(number, match, texts))
     earlier = range(max(number - _REPORTED_LINES, 0), number)
-    first = next((one for one in earlier if _BEGIN.search(texts[one])), number)
+    first = next((begin for begin in earlier if _BEGIN.search(texts[begin])), number)
     return replace(report, first_line=first, at=lines[number].at, host=report.host or _only(_PEER, texts))
 
 

@@ -77,7 +77,9 @@ def suspects_of(run: ContainerRun) -> list[Suspect]:
     summary = f"{describe_end(run.exit_code, run.reason)} after SIGTERM"
     ended = Explanation(Cause.TERMINATED, summary, "a user or the cluster ended it")
     own_affair = {Cause.EXIT_CODE, Cause.UNKNOWN, Cause.NATIVE_CRASH}
-    return [replace(one, explanation=ended) if one.explanation.cause in own_affair else one for one in found]
+    return [
+        replace(suspect, explanation=ended) if suspect.explanation.cause in own_affair else suspect for suspect in found
+    ]
 
 
 def _suspects_of(run: ContainerRun) -> list[Suspect]:
@@ -90,9 +92,9 @@ def _suspects_of(run: ContainerRun) -> list[Suspect]:
         return [_of_mpirun(run, report)]
     exceptions = find_exceptions(run.lines)
     table = find_failed_processes(run.lines)
-    of_program = [one for one in exceptions if not one.of_launcher]
+    of_program = [raised for raised in exceptions if not raised.of_launcher]
     # Exceptions in threads have no rank before them.
-    processes = {one.process for one in of_program if one.process is not None}
+    processes = {raised.process for raised in of_program if raised.process is not None}
     if not table and len(of_program) == len(exceptions) and len(processes) <= 1:
         return [_suspect(run, run.exit_code, decisive_exception(exceptions, run.lines, run.exit_code))]
     found = _processes(run, of_program, table)
@@ -110,7 +112,7 @@ def _processes(
     run: ContainerRun, exceptions: Sequence[RaisedException], table: Sequence[FailedProcess]
 ) -> list[Suspect]:
     """The processes that torchrun started in the container, and that have failed."""
-    last = {one.process: one for one in exceptions}
+    last = {raised.process: raised for raised in exceptions}
     unnamed = last.pop(None, None)
     entries = {entry.rank: entry for entry in table}
     if any(entry.exit_code != 143 for entry in table):
@@ -122,7 +124,7 @@ def _processes(
         last[silent[0].rank] = unnamed
         unnamed = None
     found = []
-    for rank in sorted({*last, *entries} - {None}, key=lambda one: one or 0):
+    for rank in sorted({*last, *entries} - {None}, key=lambda number: number or 0):
         entry, exception = entries.get(rank or 0), last.get(rank)
         found.append(_suspect(run, entry.exit_code if entry else 1, exception, process=entry, name=_name(rank, entry)))
     if unnamed:
@@ -134,8 +136,8 @@ def _of_mpirun(run: ContainerRun, report: MpiReport) -> Suspect:
     """The process that mpirun names, or mpirun itself. The log has the output of all processes: the first exception
     is that of the process that failed first."""
     code = report.exit_code or run.exit_code or 1
-    raised = [one for one in find_exceptions(run.lines) if decisive_exception([one], run.lines, code)]
-    own = [one for one in raised if not caused_by_peers(ProcessEnd(code, exception=one))]
+    ending = [raised for raised in find_exceptions(run.lines) if decisive_exception([raised], run.lines, code)]
+    own = [raised for raised in ending if not caused_by_peers(ProcessEnd(code, exception=raised))]
     is_of_program = report.explanation is None or report.explanation.cause is Cause.KILLED
     exception = own[0] if own and is_of_program else None
     entry = FailedProcess(report.rank or 0, 0, code, report.at, report.first_line)

@@ -288,7 +288,9 @@ class Follower:
         if seconds < _SYNC_SECONDS and not all(sync.done() for sync in self._syncs):
             return True
         # A job's failure may arrive before that of its pod, because they come from different watches.
-        if seconds < _FAILED_POD_SECONDS and any(one.outcome == "Failed" and not one.has_failed_run for one in states):
+        if seconds < _FAILED_POD_SECONDS and any(
+            state.outcome == "Failed" and not state.has_failed_run for state in states
+        ):
             return True
         # A peer may notice the failure of a rank before that rank has ended.
         if seconds < _FIRST_FAILURE_SECONDS and any(state.awaits_first_failure for state in states):

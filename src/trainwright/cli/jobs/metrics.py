@@ -11,7 +11,7 @@ from trainwright.insight.log_progress import Progress, advance, read_line
 from trainwright.objects.kinds.container_runs import ContainerRun
 
 _TAIL_BYTES = 256 * 1024
-"""Of the last run of a rank: metrics are printed again and again."""
+"""How much of a log is read: metrics are printed again and again."""
 
 
 def last_metrics(session: Session, job: FoundJob) -> dict[str, float]:
@@ -28,7 +28,7 @@ def recorded_progress(data: DataDir, job_uid: str, kind: Kind) -> Progress:
         for run in record.runs
         if not run.init
     ]
-    for _, _, run in sorted(runs, key=lambda one: one[:2]):
+    for _, _, run in sorted(runs, key=lambda ordered: ordered[:2]):
         progress = _read_log(data, run)
         if progress != Progress():
             return progress

@@ -87,9 +87,9 @@ def find_job(session: Session, words: Sequence[str]) -> FoundJob:
 def resolve_all(session: Session, words: Sequence[str]) -> list[FoundJob]:
     """The jobs that the user names, each by name: all of them exist."""
     references = read_references(words)
-    if not references or any(one.name is None for one in references):
+    if not references or any(reference.name is None for reference in references):
         raise CommandError("name the jobs: NAME or KIND/NAME; `trainwright ps` lists them")
-    return [resolve(session, one) for one in references]
+    return [resolve(session, reference) for reference in references]
 
 
 def resolve(session: Session, reference: JobReference) -> FoundJob:
@@ -113,16 +113,16 @@ def list_jobs(
     kinds = [kind] if kind else list(KINDS.values())
     jobs: list[FoundJob] = []
     missing: list[Kind] = []
-    for one in kinds:
+    for wanted in kinds:
         try:
-            items = session.client.list(one.resource, namespace=namespace, label_selector=label_selector).items
+            items = session.client.list(wanted.resource, namespace=namespace, label_selector=label_selector).items
         except NotFound:
-            missing.append(one)
+            missing.append(wanted)
             continue
-        jobs += [FoundJob(one, item) for item in items]
+        jobs += [FoundJob(wanted, item) for item in items]
     if missing == kinds:
         raise CommandError(
-            f"{session.target.name} does not serve {', '.join(one.plural for one in missing)}: "
+            f"{session.target.name} does not serve {', '.join(unserved.plural for unserved in missing)}: "
             "install the CustomResourceDefinitions with `trainwright crds | kubectl apply --server-side -f -`"
         )
     return sorted(jobs, key=lambda job: (job.namespace, job.name, job.kind.name))

@@ -15,14 +15,14 @@ def job_state(job: Object) -> str:
     if job["metadata"].get("deletionTimestamp"):
         return "Terminating"
     conditions = value_at(job, "status", "conditions", default=())
-    true = [str(one.get("type")) for one in conditions if one.get("status") == "True"]
+    true = [str(condition.get("type")) for condition in conditions if condition.get("status") == "True"]
     return true[-1] if true else "New"
 
 
 def finished_state(job: Object) -> str | None:
     """`Succeeded` or `Failed` if the job has finished, also while it is being deleted."""
     conditions = value_at(job, "status", "conditions", default=())
-    true = (str(one.get("type")) for one in conditions if one.get("status") == "True")
+    true = (str(condition.get("type")) for condition in conditions if condition.get("status") == "True")
     return next((type_ for type_ in true if type_ in FINISHED), None)
 
 
@@ -51,7 +51,7 @@ def ranks(job: Object, kind: Kind) -> str:
 def present_ranks(job: Object) -> int:
     """The number of ranks that run or have succeeded."""
     statuses = value_at(job, "status", "replicaStatuses", default={})
-    return sum(int(one.get(field) or 0) for one in statuses.values() for field in ("active", "succeeded"))
+    return sum(int(status.get(field) or 0) for status in statuses.values() for field in ("active", "succeeded"))
 
 
 def restart_count(job: Object) -> int:

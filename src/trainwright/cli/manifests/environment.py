@@ -73,7 +73,11 @@ def _training_containers(job: Object, kind: Kind) -> Iterator[Object]:
         if role is None or not isinstance(containers, list):
             continue
         main = kind.container_of(role)
-        found = [one for one in containers if isinstance(one, dict) and (not main or one.get("name") == main)]
+        found = [
+            container
+            for container in containers
+            if isinstance(container, dict) and (not main or container.get("name") == main)
+        ]
         yield from found[:1]
 
 

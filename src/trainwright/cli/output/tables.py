@@ -47,7 +47,7 @@ class Table:
     columns: tuple[int, ...]
     """The columns that are shown."""
     widths: tuple[int, ...]
-    """Of these columns. The last one may be longer than its cells."""
+    """Their widths. The last column may be longer than its cells."""
 
     @classmethod
     def fitted(

@@ -160,7 +160,7 @@ def _on_this_machine(
 
 def _is_visible(path: Path, directory: Path) -> bool:
     """Whether pods have a path of this machine as it is: below the working directory and the home directory."""
-    return any(path.is_relative_to(one.resolve()) for one in (directory, Path.home()))
+    return any(path.is_relative_to(shared.resolve()) for shared in (directory, Path.home()))
 
 
 def _script(program: Program, directory: Path) -> str:
@@ -277,14 +277,14 @@ def dry_run_text(documents: Sequence[Document], output: str, *, namespace: str |
     shown = [
         _in_namespace(obj, namespace)
         for document in documents
-        for obj in (*(one.object for one in document.owned if one.resource == CONFIG_MAPS), document.object)
+        for obj in (*(owned.object for owned in document.owned if owned.resource == CONFIG_MAPS), document.object)
     ]
     if output == "json":
         value = shown[0] if len(shown) == 1 else {"apiVersion": "v1", "kind": "List", "items": shown}
         return json.dumps(value, indent=2, ensure_ascii=False)
     import yaml
 
-    secrets = [one.object for document in documents for one in document.owned if one.resource != CONFIG_MAPS]
+    secrets = [owned.object for document in documents for owned in document.owned if owned.resource != CONFIG_MAPS]
     comments = [
         f"# Secret {secret['metadata']['name']} (not shown) has the values of {', '.join(secret['data'])}"
         for secret in secrets

@@ -65,7 +65,7 @@ def find_file(name: str, arguments: tuple[str, ...] = ()) -> Program:
         raise CommandError(f"{name} is a directory: name the program in it, such as {path / 'train.py'}")
     if not path.exists():
         here = path.parent
-        others = [one.name for one in here.glob(f"*{SUFFIX}")] if here.is_dir() else []
+        others = [file.name for file in here.glob(f"*{SUFFIX}")] if here.is_dir() else []
         near = nearest(path.name, others)
         hint = f": did you mean {here / near}?" if near else f" (looked in {here.absolute()})"
         raise CommandError(f"{name} does not exist{hint}")

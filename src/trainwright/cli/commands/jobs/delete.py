@@ -48,7 +48,7 @@ def command(session: Session, jobs: tuple[str, ...], all_jobs: bool, now: bool, 
 
 def _all_jobs(session: Session, words: tuple[str, ...]) -> list[FoundJob]:
     references = read_references(words)
-    if any(one.name for one in references):
+    if any(reference.name for reference in references):
         raise CommandError("--all cannot be combined with the name of a job")
     return list_jobs(session, kind=references[0].kind if references else None)
 

@@ -92,7 +92,9 @@ def _head(session: Session, job: FoundJob, now: datetime) -> list[str]:
 def _state(job: FoundJob) -> str:
     conditions = value_at(job.object, "status", "conditions", default=())
     state = job_state(job.object)
-    message = next((str(one.get("message") or "") for one in conditions if one.get("type") == state), "")
+    message = next(
+        (str(condition.get("message") or "") for condition in conditions if condition.get("type") == state), ""
+    )
     if state != "Suspended" and is_suspended(job) and not finished_state(job.object):
         return f"{state}, to be suspended"
     return f"{state}: {message}" if message and state not in {"Running", "Created"} else state
@@ -115,36 +117,36 @@ def _ranks(pods: list[RankPod], now: datetime) -> list[str]:
         return ["none yet"]
     rows = []
     latest = latest_of_each_rank(pods)
-    live = [one.pod for one in latest if one.pod]
-    for one in latest:
-        earlier = sum(other.rank == one.rank for other in pods) - 1
+    live = [pod.pod for pod in latest if pod.pod]
+    for pod in latest:
+        earlier = sum(other.rank == pod.rank for other in pods) - 1
         rows.append(
-            [one.rank, _pod_state(one, live), _restarts(one, earlier), _exit_code(one), _ran(one, now), one.name]
+            [pod.rank, _pod_state(pod, live), _restarts(pod, earlier), _exit_code(pod), _ran(pod, now), pod.name]
         )
     return table_lines(["RANK", "STATE", "RESTARTS", "EXIT CODE", "RAN", "POD"], rows, width=_width(), drop=("POD",))
 
 
 def _listening(pods: list[RankPod]) -> list[str]:
     return [
-        listener_line(one.rank, address)
-        for one in latest_of_each_rank(pods)
-        if one.pod
-        for address in listening_addresses(one.pod)
+        listener_line(pod.rank, address)
+        for pod in latest_of_each_rank(pods)
+        if pod.pod
+        for address in listening_addresses(pod.pod)
     ]
 
 
-def _pod_state(one: RankPod, job_pods: list[Pod]) -> str:
-    if one.pod is None:
+def _pod_state(pod: RankPod, job_pods: list[Pod]) -> str:
+    if pod.pod is None:
         # SIGTERM is how clean-up, `stop` and scaling down end a pod.
         ended = {"": "Deleted", "0": "Succeeded, cleaned up", "143": "Stopped, cleaned up"}
-        return ended.get(_exit_code(one), "Failed, cleaned up")
+        return ended.get(_exit_code(pod), "Failed, cleaned up")
     from trainwright.cli.follow.state.pod_states import pod_state
 
-    return pod_state(one.pod, job_pods)
+    return pod_state(pod.pod, job_pods)
 
 
-def _restarts(one: RankPod, earlier: int) -> str:
-    in_pod = one.pod.restarts if one.pod else _last_number(one.record)
+def _restarts(pod: RankPod, earlier: int) -> str:
+    in_pod = pod.pod.restarts if pod.pod else _last_number(pod.record)
     return str(in_pod + earlier)
 
 
@@ -152,26 +154,26 @@ def _last_number(record: PodRecord | None) -> int:
     return max((run.number for run in record.runs if not run.init), default=0) if record else 0
 
 
-def _exit_code(one: RankPod) -> str:
-    """Of the main container's last run: the first container of the pod."""
-    if one.record:
-        runs = [run for run in one.record.runs if not run.init]
+def _exit_code(pod: RankPod) -> str:
+    """The exit code of the last run of the main container, which is the first one of the pod; empty while it runs."""
+    if pod.record:
+        runs = [run for run in pod.record.runs if not run.init]
         ended = [run for run in runs if run.exit_code is not None]
         return str(ended[-1].exit_code) if ended and ended[-1] == runs[-1] else ""
-    statuses: Sequence[ContainerStatus] = one.pod.status.container_statuses if one.pod else ()
+    statuses: Sequence[ContainerStatus] = pod.pod.status.container_statuses if pod.pod else ()
     codes = [status.state.terminated.exit_code for status in statuses if status.state.terminated]
     return str(codes[0]) if codes else ""
 
 
-def _ran(one: RankPod, now: datetime) -> str:
+def _ran(pod: RankPod, now: datetime) -> str:
     """How long its last run took, or takes until now."""
-    if one.record:
-        runs = [run for run in one.record.runs if not run.init and run.started_at]
+    if pod.record:
+        runs = [run for run in pod.record.runs if not run.init and run.started_at]
         if not runs:
             return ""
         end = runs[-1].finished_at or now.timestamp()
         return human_duration(timedelta(seconds=end - (runs[-1].started_at or end)))
-    return _ran_by_status(one.pod, now) if one.pod else ""
+    return _ran_by_status(pod.pod, now) if pod.pod else ""
 
 
 def _ran_by_status(pod: Pod, now: datetime) -> str:
@@ -186,15 +188,15 @@ def _ran_by_status(pod: Pod, now: datetime) -> str:
 
 def _waiting(pods: list[RankPod]) -> Iterator[str]:
     """What ranks wait for that have not started."""
-    for one in latest_of_each_rank(pods):
-        if one.pod is None:
+    for pod in latest_of_each_rank(pods):
+        if pod.pod is None:
             continue
-        for condition in one.pod.status.conditions:
+        for condition in pod.pod.status.conditions:
             if condition.type == "PodScheduled" and condition.status == "False":
-                yield f"{one.rank}: {condition.reason}: {condition.message}"
-        for status in one.pod.status.init_container_statuses + one.pod.status.container_statuses:
+                yield f"{pod.rank}: {condition.reason}: {condition.message}"
+        for status in pod.pod.status.init_container_statuses + pod.pod.status.container_statuses:
             if status.state.waiting and status.state.waiting.message:
-                yield f"{one.rank}: {status.state.waiting.reason}: {status.state.waiting.message}"
+                yield f"{pod.rank}: {status.state.waiting.reason}: {status.state.waiting.message}"
                 break
 
 
@@ -203,7 +205,7 @@ def _late(session: Session, job: FoundJob, pods: list[RankPod], now: datetime) -
     from trainwright.cli.follow.state.late_ranks import late_ranks
     from trainwright.cli.follow.texts.messages import late_rank_line
 
-    present = [(one.rank, one.pod) for one in latest_of_each_rank(pods) if one.pod]
+    present = [(pod.rank, pod.pod) for pod in latest_of_each_rank(pods) if pod.pod]
     stop, at = f"trainwright stop {job.name}{session.flags}", now.timestamp()
     return [late_rank_line(late, at, stop) for late in late_ranks(present, at)]
 
@@ -212,19 +214,19 @@ def _conditions(job: FoundJob, now: datetime) -> list[str]:
     conditions = value_at(job.object, "status", "conditions", default=())
     rows = [
         [
-            str(one.get("type") or ""),
-            str(one.get("status") or ""),
-            human_age(one.get("lastTransitionTime"), now),
-            str(one.get("reason") or ""),
-            " ".join(str(one.get("message") or "").split()),
+            str(condition.get("type") or ""),
+            str(condition.get("status") or ""),
+            human_age(condition.get("lastTransitionTime"), now),
+            str(condition.get("reason") or ""),
+            " ".join(str(condition.get("message") or "").split()),
         ]
-        for one in conditions
+        for condition in conditions
     ]
     return table_lines(["TYPE", "STATUS", "AGE", "REASON", "MESSAGE"], rows, width=_width(), wrap=True) if rows else []
 
 
 def _has_files(pods: list[RankPod]) -> bool:
-    return any(one.record and one.record.private_files for one in pods)
+    return any(pod.record and pod.record.private_files for pod in pods)
 
 
 def _files(session: Session, job: FoundJob, pods: list[RankPod]) -> list[str]:
@@ -239,7 +241,7 @@ def _files(session: Session, job: FoundJob, pods: list[RankPod]) -> list[str]:
         state = JobState(read_job(job.object), job.uid)
     except InvalidJob:
         return []
-    state.update_records(one.record for one in pods if one.record)
+    state.update_records(pod.record for pod in pods if pod.record)
     return list(file_lines(state, session.client, session.target, Suggestions.of(session.target)))
 
 
@@ -261,7 +263,7 @@ def _next(
     if not state:
         stop = ("resume", "start it") if is_suspended(job) else ("stop", "end its pods, keep the job and its files")
         commands.append((f"{stop[0]} {name}", stop[1]))
-    elif any(one.pod and one.pod.phase == "Running" for one in pods):
+    elif any(pod.pod and pod.pod.phase == "Running" for pod in pods):
         commands.append((f"stop {name}", "end the ranks that are still running"))
     commands.append((f"delete {name}", "delete the job with its logs"))
     width = max(len(command) for command, _ in commands)

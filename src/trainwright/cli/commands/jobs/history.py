@@ -65,7 +65,8 @@ def _matches(run: RunRecord, wanted: list[JobReference], namespace: str | None) 
     if namespace not in {None, run.namespace}:
         return False
     return not wanted or any(
-        one.name in {None, run.job} and (one.kind is None or one.kind.name == run.kind) for one in wanted
+        reference.name in {None, run.job} and (reference.kind is None or reference.kind.name == run.kind)
+        for reference in wanted
     )
 
 

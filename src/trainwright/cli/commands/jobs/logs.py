@@ -128,7 +128,7 @@ class _Printer:
 
 
 def _without_frames(lines: Iterable[LoggedLine]) -> Iterator[LoggedLine]:
-    """Of nested progress bars only the last state: a terminal would have shown them one over the other."""
+    """Leaves out all but the last state of nested progress bars: a terminal shows them one over the other."""
     outputs: dict[RunKey, ContainerOutput] = {}
     last: dict[RunKey, LoggedLine] = {}
     for line in lines:

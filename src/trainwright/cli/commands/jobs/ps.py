@@ -52,7 +52,7 @@ def command(
     `get` is the same command.
     """
     references = read_references(jobs)
-    by_name = any(one.name for one in references)
+    by_name = any(reference.name for reference in references)
     if by_name and (all_namespaces or selector):
         raise CommandError("--all-namespaces and --selector cannot be combined with the name of a job")
     found = _selected(session, references, all_namespaces=all_namespaces, selector=selector)
@@ -76,8 +76,8 @@ def command(
 def _selected(
     session: Session, references: Sequence[JobReference], *, all_namespaces: bool, selector: str
 ) -> list[FoundJob]:
-    if any(one.name for one in references):
-        return [resolve(session, one) for one in references]
+    if any(reference.name for reference in references):
+        return [resolve(session, reference) for reference in references]
     kind = references[0].kind if references else None
     return list_jobs(session, kind=kind, all_namespaces=all_namespaces, label_selector=selector)
 
@@ -150,7 +150,9 @@ def _listeners_by_uid(session: Session, jobs: Sequence[FoundJob]) -> dict[str, l
 
 def _images(job: FoundJob) -> list[str]:
     roles = value_at(job.object, "spec", job.kind.replicas_field, default={}).values()
-    containers = (one for role in roles for one in value_at(role, "template", "spec", "containers", default=()))
+    containers = (
+        container for role in roles for container in value_at(role, "template", "spec", "containers", default=())
+    )
     return list(dict.fromkeys(str(container.get("image", "")) for container in containers))
 
 
@@ -189,7 +191,7 @@ def _changes(
         except Exception as error:
             changes.put(error)
 
-    kinds = [one.kind for one in references if one.kind] or list(KINDS.values())
+    kinds = [reference.kind for reference in references if reference.kind] or list(KINDS.values())
     for kind in kinds:
         threading.Thread(target=watch, args=(kind,), daemon=True).start()
     shown = {job.uid: _row_key(job) for job in found}

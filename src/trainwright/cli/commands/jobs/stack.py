@@ -118,9 +118,9 @@ def _dump_by_py_spy(job: FoundJob, session: Session, processes: list[PythonProce
     py_spy = find_py_spy(*([str(active)] if active else []), session.target.python)
     if py_spy is None:
         raise CommandError(_not_installed(job, session, processes[0]))
-    for one in processes:
-        click.echo(one.title)
-        arguments = [py_spy, "dump", "--pid", str(one.process.pid), *(["--locals"] if show_locals else [])]
+    for process in processes:
+        click.echo(process.title)
+        arguments = [py_spy, "dump", "--pid", str(process.process.pid), *(["--locals"] if show_locals else [])]
         try:
             done = subprocess.run(
                 arguments,
@@ -176,19 +176,19 @@ def catches(pid: int, number: signal.Signals) -> bool:
 def _dump_by_signal(session: Session, processes: list[PythonProcess], number: signal.Signals) -> int:
     """Sends the signal to the processes that handle it, and prints what they then write to their logs."""
     failed = 0
-    for one in processes:
-        click.echo(one.title)
-        if not catches(one.process.pid, number):
+    for process in processes:
+        click.echo(process.title)
+        if not catches(process.process.pid, number):
             click.echo(f"  it has no handler for {number.name}, which would end it: nothing was sent", err=True)
             failed += 1
             continue
         start = time.time()
         try:
-            os.kill(one.process.pid, number)
+            os.kill(process.process.pid, number)
         except OSError as error:  # it has ended meanwhile, or belongs to another user
             click.echo(f"  failed to send {number.name}: {error.strerror}", err=True)
             failed += 1
             continue
-        for text in new_lines(session, one.pod, start):
+        for text in new_lines(session, process.pod, start):
             click.echo(plain_text(f"  {text}"))
     return failed

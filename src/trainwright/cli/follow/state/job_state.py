@@ -322,7 +322,7 @@ class JobState:
         return list(found.values())
 
     def process_ids(self) -> set[int]:
-        """Of the job's pods on this machine."""
+        """The processes of the job's pods on this machine."""
         return {process.pid for found in processes_of(self._records.values()).values() for process in found}
 
     # Output
@@ -357,7 +357,9 @@ class JobState:
     def silence(self, now: float) -> float | None:
         """Seconds since any running rank printed something; None if none runs."""
         started = self.running_since()
-        silences = [one.silence(started[one.rank], now) for one in self._outputs_of_running() if one.rank in started]
+        silences = [
+            output.silence(started[output.rank], now) for output in self._outputs_of_running() if output.rank in started
+        ]
         return min(silences, default=None)
 
     def _outputs_of_running(self) -> list[RankOutput]:
@@ -413,10 +415,12 @@ class JobState:
     @property
     def _is_suspended(self) -> bool:
         """True if it was suspended and no pod is left that may print something."""
-        return self._suspend and all(one.pod.finished for one in self._present())
+        return self._suspend and all(tracked.pod.finished for tracked in self._present())
 
     def _present(self) -> list[_TrackedPod]:
-        return sorted((one for one in self._pods.values() if not one.deleted), key=lambda one: one.order)
+        return sorted(
+            (tracked for tracked in self._pods.values() if not tracked.deleted), key=lambda tracked: tracked.order
+        )
 
     def _order(self, rank: str) -> tuple[int, int]:
         if rank not in self._orders:

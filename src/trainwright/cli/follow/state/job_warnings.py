@@ -74,7 +74,7 @@ class JobWarnings:
         return fresh
 
     def new_notes(self) -> list[str]:
-        """Of the events that `new_events` found, those that are no reason to worry: their first sentences."""
+        """The first sentences of those events that `new_events` found and that are no reason to worry."""
         notes, self._notes = self._notes, []
         return notes
 

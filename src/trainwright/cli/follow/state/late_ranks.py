@@ -16,7 +16,7 @@ _ROUNDING_SECONDS = 1.0
 class LateRank:
     rank: str
     exit_code: int | None
-    """Of the run before; None if the pod was replaced."""
+    """How the run before ended; None if the pod was replaced."""
     first: str
     succeeded_at: float
 

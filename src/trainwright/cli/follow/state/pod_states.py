@@ -51,4 +51,4 @@ def waiting_reason(pod: Pod) -> Waiting | None:
     """Why a container waits; a container that cannot start says more than one that waits for its init containers."""
     statuses = pod.status.init_container_statuses + pod.status.container_statuses
     waiting = [status.state.waiting for status in statuses if status.state.waiting]
-    return next((one for one in waiting if one.reason not in NORMAL_REASONS), waiting[0] if waiting else None)
+    return next((state for state in waiting if state.reason not in NORMAL_REASONS), waiting[0] if waiting else None)

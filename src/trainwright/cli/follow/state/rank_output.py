@@ -53,16 +53,18 @@ def find_silence(outputs: Iterable[RankOutput], started: dict[str, float], now: 
     running = [output for output in outputs if output.rank in started]
     if not running:
         return None
-    if all(one.is_silent(started[one.rank], now, SILENT_JOB_SECONDS) for one in running):
-        return Silence(_ranks(running), min(one.silence(started[one.rank], now) for one in running), everyone=True)
+    if all(output.is_silent(started[output.rank], now, SILENT_JOB_SECONDS) for output in running):
+        return Silence(
+            _ranks(running), min(output.silence(started[output.rank], now) for output in running), everyone=True
+        )
     quiet = [
-        one
-        for one in running
-        if one.lines >= _REGULAR_LINES and one.is_silent(started[one.rank], now, SILENT_RANK_SECONDS)
+        output
+        for output in running
+        if output.lines >= _REGULAR_LINES and output.is_silent(started[output.rank], now, SILENT_RANK_SECONDS)
     ]
     if not quiet or len(quiet) == len(running):
         return None
-    return Silence(_ranks(quiet), min(one.silence(started[one.rank], now) for one in quiet), everyone=False)
+    return Silence(_ranks(quiet), min(output.silence(started[output.rank], now) for output in quiet), everyone=False)
 
 
 def _ranks(outputs: Sequence[RankOutput]) -> tuple[str, ...]:

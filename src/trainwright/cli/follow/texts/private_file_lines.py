@@ -20,7 +20,7 @@ def private_file_lines(files: Sequence[tuple[str, PrivateFile]], *, cp: str, rem
     volumes = [(pod, file) for pod, file in files if file.volume]
     lines = []
     if layers:
-        pod, biggest = max(layers, key=lambda one: one[1].size)
+        pod, biggest = max(layers, key=lambda found: found[1].size)
         places = ", ".join(sorted({_top(file.path) for _, file in layers}))
         lines += [
             f"{_count(layers)} private to {_pods(layers)}, and kept until the job is deleted:",
@@ -52,7 +52,7 @@ def format_size(size: int) -> str:
 
 def _table(files: Sequence[tuple[str, PrivateFile]]) -> list[str]:
     """The biggest files first."""
-    shown = sorted(files, key=lambda one: -one[1].size)[:_SHOWN]
+    shown = sorted(files, key=lambda found: -found[1].size)[:_SHOWN]
     width = max(len(pod) for pod, _ in shown)
     lines = [f"  {pod:<{width}}  {file.path}  {format_size(file.size)}" for pod, file in shown]
     rest = len(files) - len(shown)

@@ -76,12 +76,12 @@ def rank_pods(session: Session, job: FoundJob) -> list[RankPod]:
         name = record.name if record else pod.name if pod else ""
         order = rank_order(labels, job.kind)
         found.append(RankPod(rank_of(labels, name), order, name, uid, pod, record))
-    return sorted(found, key=lambda one: (one.order, one.rank, one.started))
+    return sorted(found, key=lambda pod: (pod.order, pod.rank, pod.started))
 
 
 def latest_of_each_rank(pods: Iterable[RankPod]) -> list[RankPod]:
     """The last pod of each rank."""
-    return list({one.rank: one for one in pods}.values())
+    return list({pod.rank: pod for pod in pods}.values())
 
 
 def select_rank(pods: Iterable[RankPod], wanted: str | None) -> list[RankPod]:
@@ -89,9 +89,9 @@ def select_rank(pods: Iterable[RankPod], wanted: str | None) -> list[RankPod]:
     found = list(pods)
     if wanted is None:
         return found
-    ranks = list(dict.fromkeys(one.rank for one in found))
+    ranks = list(dict.fromkeys(pod.rank for pod in found))
     name = ranks[int(wanted)] if wanted.isdecimal() and int(wanted) < len(ranks) else wanted.lower()
-    if chosen := [one for one in found if one.rank == name or one.name == wanted]:
+    if chosen := [pod for pod in found if pod.rank == name or pod.name == wanted]:
         return chosen
     known = f"it has {', '.join(ranks)}" if ranks else "it has no pods yet"
     near = nearest(name, ranks)
