@@ -141,7 +141,7 @@ def comparable(pod: Object) -> Object:
 def log_texts(record: PodRecord) -> dict[tuple[str, int], list[str]]:
     found = {}
     for run in record.runs:
-        log = RunLog(record, run)
+        log = RunLog(record.directory.parents[1], run)
         found[run.container, run.number] = [line.text for line in log.read_new()]
         log.close()
     return found
