@@ -8,7 +8,6 @@ from functools import cached_property
 
 from trainwright.api.job import Job
 from trainwright.engine.addressing import Addresses
-from trainwright.engine.children.pod_outcome import is_ready
 from trainwright.engine.children.ranks import Rank
 from trainwright.engine.settings import Settings
 from trainwright.engine.texts import DEFAULT_TEXTS, Text, Texts
@@ -30,7 +29,7 @@ class RoleState:
 
     @cached_property
     def ready(self) -> frozenset[int]:
-        return frozenset(index for index, pod in self.active.items() if is_ready(pod))
+        return frozenset(index for index, pod in self.active.items() if pod.ready)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

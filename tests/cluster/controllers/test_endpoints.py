@@ -147,10 +147,10 @@ def test_slices_show_every_endpoint_once_and_settle(generations: list[list[Endpo
             (
                 one.status.pod_ip,
                 one.spec.containers[0].ports[0].container_port,
-                one.is_ready and not one.metadata.terminating,
+                one.status.ready and not one.metadata.terminating,
             )
             for one in pods
-            if one.has_endpoint
+            if one.status.is_reachable
         ]
         assert sorted(shown) == sorted(wanted)
         assert all(len(one["endpoints"]) <= 100 for one in existing)
@@ -181,7 +181,7 @@ def applied(plan: Any, existing: list[Object]) -> list[Object]:
 @given(st.lists(PODS, max_size=30, unique_by=lambda one: one.metadata.uid), st.booleans())
 def test_endpoints_show_every_pod_once(pods: list[EndpointPod], publish: bool) -> None:
     endpoints = make_endpoints(service(publishNotReadyAddresses=publish), pods)
-    listed = [one for one in pods if one.has_endpoint and (publish or not one.metadata.terminating)]
-    assert sorted(addresses(endpoints)) == sorted(one.status.pod_ip for one in listed if publish or one.is_ready)
-    not_ready = [one.status.pod_ip for one in listed if not publish and not one.is_ready]
+    listed = [one for one in pods if one.status.is_reachable and (publish or not one.metadata.terminating)]
+    assert sorted(addresses(endpoints)) == sorted(one.status.pod_ip for one in listed if publish or one.status.ready)
+    not_ready = [one.status.pod_ip for one in listed if not publish and not one.status.ready]
     assert sorted(addresses(endpoints, "notReadyAddresses")) == sorted(not_ready)

@@ -5,7 +5,7 @@ from datetime import datetime
 import pytest
 
 from tests.support.objects.jobs import NOW, PodBuilder, at
-from trainwright.engine.children.pod_outcome import PodOutcome, exit_code, is_active, is_disrupted, is_ready, outcome_of
+from trainwright.engine.children.pod_outcome import PodOutcome, exit_code, is_active, is_disrupted, outcome_of
 
 
 def test_unfinished_pod_has_no_outcome() -> None:
@@ -57,6 +57,6 @@ def test_evictions_and_preemptions_are_disruptions() -> None:
 
 
 def test_a_pod_is_ready_if_its_condition_says_so() -> None:
-    assert is_ready(PodBuilder().running().condition("Initialized").condition("Ready").pod())
-    assert not is_ready(PodBuilder().running().condition("Initialized").condition("Ready", "False").pod())
-    assert not is_ready(PodBuilder().running().pod())
+    assert PodBuilder().running().condition("Initialized").condition("Ready").pod().ready
+    assert not PodBuilder().running().condition("Initialized").condition("Ready", "False").pod().ready
+    assert not PodBuilder().running().pod().ready

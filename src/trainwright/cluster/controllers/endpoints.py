@@ -3,11 +3,9 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-import msgspec
-
 from trainwright.objects import Object
 from trainwright.objects.decimals import parse_decimal
-from trainwright.objects.kinds.pods import PodCondition
+from trainwright.objects.kinds.pods import PodReadinessStatus
 from trainwright.objects.metadata import ObjectMeta, View, controller_reference
 
 SERVICE_NAME = "kubernetes.io/service-name"
@@ -44,32 +42,18 @@ class EndpointPodSpec(View, frozen=True):
     init_containers: tuple[Container, ...] = ()
 
 
-class EndpointPodStatus(View, frozen=True):
-    phase: str = ""
-    pod_ip: str = msgspec.field(name="podIP", default="")
-    conditions: tuple[PodCondition, ...] = ()
-
-
 class EndpointPod(View, frozen=True):
     """What endpoints depend on."""
 
     metadata: ObjectMeta
     spec: EndpointPodSpec = EndpointPodSpec()
-    status: EndpointPodStatus = EndpointPodStatus()
-
-    @property
-    def is_ready(self) -> bool:
-        return any(condition.type == "Ready" and condition.status == "True" for condition in self.status.conditions)
-
-    @property
-    def has_endpoint(self) -> bool:
-        return bool(self.status.pod_ip) and self.status.phase not in {"Succeeded", "Failed"}
+    status: PodReadinessStatus = PodReadinessStatus()
 
     @property
     def relevant(self) -> object:
         """Endpoints change only if this changes."""
-        ready, terminating = self.is_ready, self.metadata.terminating
-        return self.metadata.uid, self.metadata.labels, self.status.pod_ip, self.has_endpoint, ready, terminating
+        status, metadata = self.status, self.metadata
+        return metadata.uid, metadata.labels, metadata.terminating, status.pod_ip, status.finished, status.ready
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +91,7 @@ def pod_ports(pod: EndpointPod, service: Object) -> tuple[Port, ...]:
 
 def _is_published(pod: EndpointPod, service: Object) -> bool:
     """Whether the pod gets traffic."""
-    return bool(service["spec"].get("publishNotReadyAddresses")) or (pod.is_ready and not pod.metadata.terminating)
+    return bool(service["spec"].get("publishNotReadyAddresses")) or (pod.status.ready and not pod.metadata.terminating)
 
 
 def _hostname(pod: EndpointPod, service: Object) -> str:
@@ -129,7 +113,7 @@ def _is_headless(service: Object) -> bool:
 def make_endpoints(service: Object, pods: Iterable[EndpointPod]) -> Object:
     """The Endpoints object of a Service with a selector."""
     published = bool(service["spec"].get("publishNotReadyAddresses"))
-    listed = [pod for pod in pods if pod.has_endpoint and (published or not pod.metadata.terminating)]
+    listed = [pod for pod in pods if pod.status.is_reachable and (published or not pod.metadata.terminating)]
     listed.sort(key=lambda pod: (not _is_published(pod, service), _address_key(pod.status.pod_ip), pod.metadata.uid))
     over_capacity = len(listed) > _MAX_ENDPOINTS
     metadata = service["metadata"]
@@ -215,7 +199,7 @@ def plan_slices(service: Object, pods: Iterable[EndpointPod], existing: Iterable
     groups: dict[tuple[Port, ...], _Group] = {}
     ordered = sorted(pods, key=lambda pod: (_address_key(pod.status.pod_ip), pod.metadata.uid))
     for pod in ordered:
-        if pod.has_endpoint:
+        if pod.status.is_reachable:
             ports = pod_ports(pod, service)
             group = groups.setdefault(ports, _Group([port.to_object() for port in ports], {}))
             endpoint = _endpoint(pod, service)
@@ -309,7 +293,7 @@ def _endpoint(pod: EndpointPod, service: Object) -> Object:
         "addresses": [pod.status.pod_ip],
         "conditions": {
             "ready": _is_published(pod, service),
-            "serving": pod.is_ready,
+            "serving": pod.status.ready,
             "terminating": pod.metadata.terminating,
         },
         "targetRef": _target(pod),

@@ -77,7 +77,7 @@ class EndpointsController:
         if before is not None and after is not None and before.relevant == after.relevant:
             return
         for pod in (before, after):
-            if pod is not None and (pod is after or pod.has_endpoint):
+            if pod is not None and (pod is after or pod.status.is_reachable):
                 for key in self._selectors.selecting(pod.metadata.namespace, pod.metadata.labels):
                     self._enqueue(key)
         if after is not None:

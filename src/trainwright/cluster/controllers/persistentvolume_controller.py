@@ -29,6 +29,7 @@ from trainwright.kube.controller.reflector import Reflector
 from trainwright.kube.controller.store import Store
 from trainwright.kube.controller.workqueue import WorkQueue
 from trainwright.objects import Object
+from trainwright.objects.kinds.pods import PodAddressStatus
 from trainwright.objects.metadata import ObjectMeta, View
 from trainwright.objects.resources import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, PODS, STORAGE_CLASSES
 
@@ -42,16 +43,12 @@ class _PodSpec(View, frozen=True):
     volumes: tuple[PodVolume, ...] = ()
 
 
-class _PodStatus(View, frozen=True):
-    phase: str = ""
-
-
 class PodWithClaims(View, frozen=True):
     """A pod and its claims."""
 
     metadata: ObjectMeta
     spec: _PodSpec = _PodSpec()
-    status: _PodStatus = _PodStatus()
+    status: PodAddressStatus = PodAddressStatus()
 
     @property
     def claims(self) -> list[ObjectKey]:
@@ -62,7 +59,7 @@ class PodWithClaims(View, frozen=True):
     @property
     def may_use_claims(self) -> bool:
         """True if it is scheduled and not finished."""
-        return bool(self.spec.node_name) and self.status.phase not in {"Succeeded", "Failed"}
+        return bool(self.spec.node_name) and not self.status.finished
 
 
 class PersistentVolumeController:

@@ -14,6 +14,7 @@ import msgspec
 from trainwright.cluster.controllers.persistentvolume_binding import PodVolume, claim_names
 from trainwright.kube.controller.object_key import ObjectKey
 from trainwright.objects.kinds.pod_resources import Amounts, peak_amounts
+from trainwright.objects.kinds.pods import PodAddressStatus
 from trainwright.objects.metadata import ObjectMeta, View
 from trainwright.objects.quantities import (
     QuantityError,
@@ -88,8 +89,7 @@ class SchedulablePodSpec(View, frozen=True):
     volumes: tuple[PodVolume, ...] = ()
 
 
-class SchedulablePodStatus(View, frozen=True):
-    phase: str = "Pending"
+class SchedulablePodStatus(PodAddressStatus, frozen=True):
     conditions: tuple[dict[str, Any], ...] = ()
 
 
@@ -104,7 +104,7 @@ class SchedulablePod(View, frozen=True):
 
     @property
     def finished(self) -> bool:
-        return self.status.phase in {"Succeeded", "Failed"}
+        return self.status.finished
 
 
 class NodeCondition(View, frozen=True):

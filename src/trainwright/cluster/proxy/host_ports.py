@@ -14,6 +14,7 @@ from trainwright.cluster.proxy.forwarded_ports import (
     not_forwarded,
 )
 from trainwright.objects.kinds.nodes import NODE_ADDRESS
+from trainwright.objects.kinds.pods import PodAddressStatus
 from trainwright.objects.metadata import ObjectMeta, View
 
 _ANY = frozenset({"", "0.0.0.0", "::"})  # noqa: S104 - compared with, never bound
@@ -40,15 +41,10 @@ class HostPortPodSpec(View, frozen=True):
     init_containers: tuple[Container, ...] = ()
 
 
-class HostPortPodStatus(View, frozen=True):
-    phase: str = ""
-    pod_ip: str = msgspec.field(name="podIP", default="")
-
-
 class HostPortPod(View, frozen=True):
     metadata: ObjectMeta
     spec: HostPortPodSpec = HostPortPodSpec()
-    status: HostPortPodStatus = HostPortPodStatus()
+    status: PodAddressStatus = PodAddressStatus()
 
     @property
     def host_ports(self) -> list[ContainerPort]:
@@ -58,14 +54,10 @@ class HostPortPod(View, frozen=True):
         sidecars = [container for container in self.spec.init_containers if container.restart_policy == "Always"]
         return [port for container in (*self.spec.containers, *sidecars) for port in container.ports if port.host_port]
 
-    @property
-    def is_reachable(self) -> bool:
-        return bool(self.status.pod_ip) and self.status.phase not in {"Succeeded", "Failed"}
-
 
 def host_ports(pod: HostPortPod, own_ports: Collection[str]) -> list[ForwardedPort]:
     """`own_ports` are the nodes whose pods have ports of their own."""
-    if not pod.is_reachable:
+    if not pod.status.is_reachable:
         return []
     address = pod.status.pod_ip
     shared = has_machine_ports(address, pod.spec.node_name, own_ports)

@@ -33,15 +33,9 @@ def is_active(pod: Pod) -> bool:
     return pod.status.phase == "Running" and not pod.metadata.terminating
 
 
-def is_ready(pod: Pod) -> bool:
-    return any(condition.type == "Ready" and condition.status == "True" for condition in pod.status.conditions)
-
-
 def is_disrupted(pod: Pod) -> bool:
     """True if the cluster ended the pod by eviction, preemption or the loss of a node."""
-    return pod.status.reason in _DISRUPTIONS or any(
-        condition.type == "DisruptionTarget" and condition.status == "True" for condition in pod.status.conditions
-    )
+    return pod.status.reason in _DISRUPTIONS or pod.status.is_true("DisruptionTarget")
 
 
 def exit_code(pod: Pod, container: str) -> int | None:

@@ -1,4 +1,4 @@
-"""The view of a pod that engine and operator use: its metadata, its node and its status."""
+"""Pods as typed views: metadata, node and status, and the parts of the status that most controllers need."""
 
 from typing import Any
 
@@ -53,13 +53,41 @@ class PodCondition(View, frozen=True):
     last_transition_time: str | None = None
 
 
-class PodStatus(View, frozen=True):
+class PodAddressStatus(View, frozen=True):
+    """The part of the status that says whether a pod runs, and where."""
+
     phase: str = "Pending"
+    pod_ip: str = msgspec.field(name="podIP", default="")
+
+    @property
+    def finished(self) -> bool:
+        return self.phase in {"Succeeded", "Failed"}
+
+    @property
+    def is_reachable(self) -> bool:
+        return bool(self.pod_ip) and not self.finished
+
+
+class PodReadinessStatus(PodAddressStatus, frozen=True):
+    """With the conditions."""
+
+    conditions: tuple[PodCondition, ...] = ()
+
+    @property
+    def ready(self) -> bool:
+        return self.is_true("Ready")
+
+    def is_true(self, type_: str) -> bool:
+        return any(condition.type == type_ and condition.status == "True" for condition in self.conditions)
+
+    def condition(self, type_: str) -> PodCondition | None:
+        return next((condition for condition in self.conditions if condition.type == type_), None)
+
+
+class PodStatus(PodReadinessStatus, frozen=True):
     reason: str = ""
     message: str = ""
-    pod_ip: str = msgspec.field(name="podIP", default="")
     start_time: str | None = None
-    conditions: tuple[PodCondition, ...] = ()
     container_statuses: tuple[ContainerStatus, ...] = ()
     init_container_statuses: tuple[ContainerStatus, ...] = ()
 
@@ -85,7 +113,11 @@ class Pod(View, frozen=True):
 
     @property
     def finished(self) -> bool:
-        return self.phase in {"Succeeded", "Failed"}
+        return self.status.finished
+
+    @property
+    def ready(self) -> bool:
+        return self.status.ready
 
     @property
     def restarts(self) -> int:

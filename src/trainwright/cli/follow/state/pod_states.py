@@ -39,12 +39,8 @@ def _pending(pod: Pod, job_pods: Iterable[Pod]) -> str:
     initializing = [status.name for status in pod.status.init_container_statuses if status.state.running]
     if KUBECTL_DELIVERY in initializing:
         workers = [other for other in job_pods if other.name != pod.name]
-        return f"waits for workers {sum(map(is_ready, workers))}/{len(workers)}"
+        return f"waits for workers {sum(worker.ready for worker in workers)}/{len(workers)}"
     return "Init" if initializing else "Pending"
-
-
-def is_ready(pod: Pod) -> bool:
-    return any(condition.type == "Ready" and condition.status == "True" for condition in pod.status.conditions)
 
 
 def waiting_reason(pod: Pod) -> Waiting | None:

@@ -12,6 +12,7 @@ import aiohttp
 from trainwright.cluster.apiserver.admission.webhooks.registered_webhooks import Webhook
 from trainwright.cluster.apiserver.storage.store import ObjectStore
 from trainwright.objects import Object
+from trainwright.objects.conditions import is_condition_true
 from trainwright.objects.paths import value_at
 from trainwright.objects.resources import PODS, SERVICES
 from trainwright.objects.selectors import read_label_selector
@@ -117,8 +118,7 @@ class WebhookClient:
         labels = read_label_selector({"matchLabels": selector})
         for stored in self._store.list(PODS.qualified_plural, namespace):
             pod = stored.obj
-            conditions = value_at(pod, "status", "conditions") or ()
-            ready = any((one.get("type"), one.get("status")) == ("Ready", "True") for one in conditions)
+            ready = is_condition_true(pod.get("status") or {}, "Ready")
             address = value_at(pod, "status", "podIP")
             number = _target_port(pod, port.get("targetPort") or port["port"])
             if ready and address and number and labels.matches(pod["metadata"].get("labels") or {}):

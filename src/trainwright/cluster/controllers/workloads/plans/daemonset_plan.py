@@ -12,7 +12,7 @@ from trainwright.cluster.controllers.scheduler_filters import (
     SchedulablePodSpec,
     accepts_daemon,
 )
-from trainwright.cluster.controllers.workloads.plans.owned_pods import is_active, is_available, is_ready
+from trainwright.cluster.controllers.workloads.plans.owned_pods import is_active, is_available
 from trainwright.cluster.controllers.workloads.plans.pod_template import REVISION_HASH, render_pod
 from trainwright.cluster.controllers.workloads.plans.rollout_sizes import scaled
 from trainwright.objects import Object
@@ -125,6 +125,6 @@ def daemon_set_status(
         "currentNumberScheduled": len(scheduled),
         "numberMisscheduled": sum(node not in nodes for node in live),
         "desiredNumberScheduled": len(nodes),
-        "numberReady": sum(is_ready(pod) for pod in scheduled),
+        "numberReady": sum(pod.ready for pod in scheduled),
         **{name: count for name, count in optional.items() if count},
     }

@@ -26,7 +26,7 @@ from trainwright.cluster.controllers.workloads.plans.job_pods import (
     read_indexes,
     replaces_failed_only,
 )
-from trainwright.cluster.controllers.workloads.plans.owned_pods import is_active, is_ready
+from trainwright.cluster.controllers.workloads.plans.owned_pods import is_active
 from trainwright.cluster.controllers.workloads.plans.pod_template import render_pod
 from trainwright.cluster.controllers.workloads.plans.replicaset_plan import BURST, deletion_order
 from trainwright.objects import Object, copied
@@ -112,7 +112,7 @@ class _JobSync:
         if "startTime" not in self._status and not self._spec.get("suspend"):
             self._status["startTime"] = format_time(self._now)
         self._evaluate_end()
-        active, ready = len(self._active), sum(map(is_ready, self._active))
+        active, ready = len(self._active), sum(pod.ready for pod in self._active)
         if self._finish is not None:
             self._plan.delete = list(self._active)
             self._terminating, active, ready = self._terminating + active, 0, 0
@@ -121,7 +121,7 @@ class _JobSync:
             gone = self._plan.discard
             self._terminating += len(gone)
             active += len(self._plan.create) - len(gone)
-            ready -= sum(map(is_ready, gone))
+            ready -= sum(pod.ready for pod in gone)
             if self._has_succeeded(active):
                 self._finish = ("SuccessCriteriaMet", "CompletionsReached", "Reached expected number of succeeded pods")
             else:

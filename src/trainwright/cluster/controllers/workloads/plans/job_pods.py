@@ -4,7 +4,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from trainwright.cluster.controllers.workloads.plans.owned_pods import ready_condition
 from trainwright.objects import Object
 from trainwright.objects.decimals import parse_decimal
 from trainwright.objects.kinds.pods import ContainerStatus, Pod
@@ -82,7 +81,7 @@ def finished_at(pod: Pod) -> datetime:
     ]
     if ended and all(ended):
         return max(parse_time(moment) for moment in ended if moment)
-    condition = ready_condition(pod)
+    condition = pod.status.condition("Ready")
     if condition is not None and condition.status == "False" and condition.last_transition_time:
         return parse_time(condition.last_transition_time)
     metadata = pod.metadata

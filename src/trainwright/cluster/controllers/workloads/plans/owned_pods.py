@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from trainwright.objects import Object
-from trainwright.objects.kinds.pods import Pod, PodCondition
+from trainwright.objects.kinds.pods import Pod
 from trainwright.objects.selectors import LabelSelector, read_label_selector
 from trainwright.objects.times import parse_time
 
@@ -46,18 +46,9 @@ def is_active(pod: Pod) -> bool:
     return not pod.finished and not pod.metadata.terminating
 
 
-def is_ready(pod: Pod) -> bool:
-    condition = ready_condition(pod)
-    return condition is not None and condition.status == "True"
-
-
-def ready_condition(pod: Pod) -> PodCondition | None:
-    return next((condition for condition in pod.status.conditions if condition.type == "Ready"), None)
-
-
 def available_at(pod: Pod, min_ready_seconds: int) -> datetime | None:
     """When a ready pod counts as available; None if it is not ready."""
-    condition = ready_condition(pod)
+    condition = pod.status.condition("Ready")
     if condition is None or condition.status != "True" or not condition.last_transition_time:
         return None
     return parse_time(condition.last_transition_time) + timedelta(seconds=min_ready_seconds)
@@ -67,7 +58,7 @@ def is_available(owner: Object, pod: Pod, now: datetime) -> bool:
     """Whether the pod has been ready for the `minReadySeconds` of its owner."""
     seconds = owner["spec"].get("minReadySeconds", 0)
     if not seconds:
-        return is_ready(pod)
+        return pod.ready
     moment = available_at(pod, seconds)
     return moment is not None and moment <= now
 

@@ -7,8 +7,6 @@ from datetime import datetime
 from trainwright.cluster.controllers.workloads.plans.owned_pods import (
     is_active,
     is_available,
-    is_ready,
-    ready_condition,
 )
 from trainwright.objects import Object
 from trainwright.objects.conditions import find_condition
@@ -41,8 +39,8 @@ def plan_replica_set(replica_set: Object, pods: Sequence[Pod]) -> ReplicaSetPlan
 
 def deletion_order(pod: Pod) -> tuple[object, ...]:
     """Pods that have come less far are deleted first, then the cheaper, the younger, those that restarted more."""
-    ready = is_ready(pod)
-    condition = ready_condition(pod)
+    ready = pod.ready
+    condition = pod.status.condition("Ready")
     since = unix_seconds(condition.last_transition_time) if condition is not None and ready else None
     return (
         bool(pod.spec.node_name),
@@ -72,7 +70,7 @@ def replica_set_status(
     labels = (spec["template"]["metadata"].get("labels") or {}).items()
     counts = {
         "fullyLabeledReplicas": sum(labels <= pod.metadata.labels.items() for pod in active),
-        "readyReplicas": sum(is_ready(pod) for pod in active),
+        "readyReplicas": sum(pod.ready for pod in active),
         "availableReplicas": sum(is_available(replica_set, pod, now) for pod in active),
         "observedGeneration": replica_set["metadata"].get("generation", 0),
     }

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from trainwright.cluster.controllers.workloads.plans.owned_pods import available_at, is_ready
+from trainwright.cluster.controllers.workloads.plans.owned_pods import available_at
 from trainwright.cluster.controllers.workloads.plans.pod_template import REVISION_HASH, render_pod
 from trainwright.objects import Object, copied
 from trainwright.objects.kinds.pods import Pod
@@ -99,7 +99,7 @@ def _update(
 
 def _unavailable(pod: Pod, spec: Object, now: datetime) -> float | None:
     """None if the pod is available, else the seconds that have to pass; 0 if something else has to happen."""
-    if pod.metadata.terminating or pod.phase != "Running" or not is_ready(pod):
+    if pod.metadata.terminating or pod.phase != "Running" or not pod.ready:
         return 0.0
     seconds = spec.get("minReadySeconds", 0)
     moment = available_at(pod, seconds) if seconds else now
@@ -157,7 +157,7 @@ def rendered_claims(stateful_set: Object, ordinal: int) -> list[Object]:
 def stateful_set_status(stateful_set: Object, pods: Sequence[Pod], revisions: Revisions, now: datetime) -> Object:
     spec = stateful_set["spec"]
     live = [pod for pod in pods if not pod.metadata.terminating]
-    ready = [pod for pod in live if pod.phase == "Running" and is_ready(pod)]
+    ready = [pod for pod in live if pod.phase == "Running" and pod.ready]
     hashes = [pod.metadata.labels.get(REVISION_HASH) for pod in live]
     current, updated = revisions.current, hashes.count(revisions.update)
     if updated == spec["replicas"] == len(ready) == len(pods) and spec["updateStrategy"]["type"] == "RollingUpdate":
