@@ -124,7 +124,7 @@ async def test_proxy_opens_a_tunnel_for_https(control_plane: ControlPlane) -> No
 
 async def test_store_follows_the_server_and_holds_own_writes_first(client: Client, real_namespace: str) -> None:
     await client.create(CONFIG_MAPS, config_map("before"))
-    store: Store[ConfigMap] = Store(metadata=lambda item: item.metadata)
+    store: Store[ConfigMap] = Store()
     changes: list[tuple[str | None, str | None]] = []
 
     def changed(before: ConfigMap | None, after: ConfigMap | None) -> None:
@@ -163,9 +163,7 @@ async def test_pods_are_read_straight_into_views(client: Client, real_namespace:
         "spec": {"containers": [{"name": "c", "image": "x"}]},
     }
     await client.create(PODS, pod)
-    store: Store[Pod] = Store(
-        metadata=lambda pod: pod.metadata, indexes={"label": lambda pod: pod.metadata.labels.values()}
-    )
+    store: Store[Pod] = Store(indexes={"label": lambda pod: pod.metadata.labels.values()})
     reflector = Reflector(client, PODS, store, convert=Pod, namespace=real_namespace, label_selector="a=b")
     async with in_background(reflector.run()):
         await reflector.wait_for_sync()

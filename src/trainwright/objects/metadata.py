@@ -65,6 +65,12 @@ class ObjectMeta(Identity, frozen=True):
         return reference | {"resourceVersion": self.resource_version}
 
 
+class AnyObject(View, frozen=True):
+    """Any object, of which nothing but the metadata is needed."""
+
+    metadata: ObjectMeta
+
+
 def namespaced_name(obj: Object) -> str:
     """`NAMESPACE/NAME`, or `NAME` for a cluster-scoped object: the key of a store."""
     metadata = obj["metadata"]

@@ -16,7 +16,7 @@ from trainwright.kube.client.errors import TooManyRequests, Unreachable
 from trainwright.kube.controller.controller import DRAIN_SECONDS, Controller
 from trainwright.kube.controller.outcome import Done, Outcome, RequeueAfter, Retry, Terminal
 from trainwright.kube.controller.reflector import Reflector
-from trainwright.kube.controller.store import Store, raw_metadata
+from trainwright.kube.controller.store import Store
 from trainwright.kube.controller.workqueue import WorkQueue
 from trainwright.objects import Object
 from trainwright.objects.resources import CONFIG_MAPS
@@ -165,7 +165,7 @@ async def test_the_level_of_messages_about_retries_can_be_chosen(caplog: pytest.
 async def test_workers_start_after_the_first_list_and_the_hook() -> None:
     server = FakeApiServer()
     server.write("first")
-    store: Store[Object] = Store(metadata=raw_metadata)
+    store: Store[Object] = Store()
     seen: list[str] = []
     may_work = asyncio.Event()
 
@@ -175,7 +175,7 @@ async def test_workers_start_after_the_first_list_and_the_hook() -> None:
     def enqueue(_before: Object | None, after: Object | None) -> None:
         controller.queue.add(after["metadata"]["name"] if after else "")
 
-    reflector = Reflector(server, CONFIG_MAPS, store, convert=lambda obj: obj, on_change=enqueue)
+    reflector = Reflector(server, CONFIG_MAPS, store, on_change=enqueue)
     controller: Controller[str] = Controller(reconcile, log=log, reflectors=[reflector], before_work=may_work.wait)
     async with in_background(controller.run()):
         await controller.synced.wait()

@@ -31,13 +31,12 @@ class Reflected:
 
     def __init__(self, server: FakeApiServer) -> None:
         self.server = server
-        self.store: Store[Object] = Store(metadata=raw_metadata)
+        self.store: Store[Object] = Store()
         self.changes: list[tuple[str | None, str | None]] = []
         self.reflector = Reflector(
             server,
             CONFIG_MAPS,
             self.store,
-            convert=lambda obj: obj,
             on_change=lambda before, after: self.changes.append((_version(before), _version(after))),
         )
 
@@ -327,7 +326,7 @@ class ColorView(View, frozen=True):
 async def test_views_are_made_directly_or_by_a_function(convert: Any) -> None:
     server = FakeApiServer()
     server.write("a", color=1)
-    store: Store[ColorView] = Store(metadata=lambda view: view.metadata)
+    store: Store[ColorView] = Store()
     reflector = Reflector(server, CONFIG_MAPS, store, convert=convert)
     running = asyncio.create_task(reflector.run())
     await reflector.wait_for_sync()
@@ -348,7 +347,7 @@ async def test_an_object_that_cannot_be_read_does_not_hide_the_others(
     server = FakeApiServer()
     server.write("bad", color="red")
     server.write("good", color=1)
-    store: Store[ColorView] = Store(metadata=lambda view: view.metadata)
+    store: Store[ColorView] = Store()
     reflector = Reflector(server, CONFIG_MAPS, store, convert=convert)
     with caplog.at_level(logging.ERROR):
         running = asyncio.create_task(reflector.run())
@@ -366,7 +365,7 @@ async def test_an_object_that_cannot_be_read_does_not_hide_the_others(
 async def test_deleted_object_leaves_the_store_even_if_its_last_state_cannot_be_read() -> None:
     server = FakeApiServer()
     server.write("a", color=1)
-    store: Store[ColorView] = Store(metadata=lambda view: view.metadata)
+    store: Store[ColorView] = Store()
     changes: list[tuple[ColorView | None, ColorView | None]] = []
     reflector = Reflector(
         server, CONFIG_MAPS, store, convert=ColorView, on_change=lambda before, after: changes.append((before, after))
@@ -437,8 +436,8 @@ async def test_dead_connection_is_detected_before_the_watch_times_out() -> None:
     added = requests.encode({"type": "ADDED", "object": {"metadata": {"name": "a", "resourceVersion": "2"}}})
     async with scripted_server() as server, Client(server.config) as client:
         server.will(answer(empty), stream(then="hang"), stream(added + b"\n", then="hang"))
-        store: Store[Object] = Store(metadata=raw_metadata)
-        reflector = Reflector(client, CONFIG_MAPS, store, convert=lambda obj: obj, read_timeout=0.5)
+        store: Store[Object] = Store()
+        reflector = Reflector(client, CONFIG_MAPS, store, read_timeout=0.5)
         async with in_background(reflector.run()), asyncio.timeout(60):
             while not len(store):
                 await asyncio.sleep(0.01)

@@ -23,7 +23,7 @@ def color_of(item: Object) -> Iterable[str]:
 
 @pytest.fixture
 def store() -> Store[Object]:
-    return Store(metadata=raw_metadata, indexes={"color": color_of})
+    return Store(indexes={"color": color_of})
 
 
 def test_a_list_fills_the_store(store: Store[Object]) -> None:
@@ -165,7 +165,7 @@ def test_list_replaces_everything_after_a_restore_from_backup(store: Store[Objec
 @pytest.fixture
 def red() -> Store[Object]:
     """Its watch selects red objects."""
-    return Store(metadata=raw_metadata, indexes={"color": color_of}, matches=lambda item: item["color"] == "red")
+    return Store(indexes={"color": color_of}, matches=lambda item: item["color"] == "red")
 
 
 def test_response_that_the_watch_no_longer_selects_is_not_stored(red: Store[Object]) -> None:
@@ -213,7 +213,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.store: Store[Object] = Store(metadata=raw_metadata, indexes={"color": color_of})
+        self.store: Store[Object] = Store(indexes={"color": color_of})
         self.version = 0
         self.live: dict[str, Object] = {}
         self.log: list[tuple[int, str, Object]] = []

@@ -32,7 +32,7 @@ from trainwright.api.kinds import Kind
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.errors import AlreadyExists, Conflict, NotFound
 from trainwright.kube.controller.reflector import Reflector
-from trainwright.kube.controller.store import Store, raw_metadata
+from trainwright.kube.controller.store import Store
 from trainwright.objects import Object
 from trainwright.objects.kinds.gangs import GangScheduler
 from trainwright.objects.resources import AUTOSCALERS, EVENTS, NAMESPACES, PODS, SERVICE_ACCOUNTS, SERVICES
@@ -70,14 +70,7 @@ class Side:
         await self._make_namespace()
         await self._kubelet.register()
         watches = [
-            Reflector(
-                self._client,
-                resource,
-                Store(metadata=raw_metadata),
-                convert=_whole,
-                namespace=self.namespace,
-                on_change=self._on_change,
-            )
+            Reflector(self._client, resource, Store[Object](), namespace=self.namespace, on_change=self._on_change)
             for resource in self._resources
         ]
         tasks = [asyncio.create_task(watch.run()) for watch in watches]

@@ -133,15 +133,13 @@ class FakeKubelet:
 
     async def run(self) -> None:
         """Binds and starts new pods and completes the deletion of terminating ones, until it is cancelled."""
-        store: Store[Object] = Store(metadata=raw_metadata)
+        store: Store[Object] = Store()
         queue = WorkQueue[str]()
 
         def changed(before: Object | None, after: Object | None) -> None:
             queue.add(namespaced_name(after or before or {}))
 
-        reflector = Reflector(
-            self._client, PODS, store, convert=lambda pod: pod, namespace=self._namespace, on_change=changed
-        )
+        reflector = Reflector(self._client, PODS, store, namespace=self._namespace, on_change=changed)
         async with asyncio.TaskGroup() as group:
             group.create_task(reflector.run())
             for _ in range(_WORKERS):

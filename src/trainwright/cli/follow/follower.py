@@ -33,7 +33,7 @@ from trainwright.cli.output.console import Console
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.errors import ApiError, Unreachable
 from trainwright.kube.controller.reflector import Reflector
-from trainwright.kube.controller.store import Store, raw_metadata
+from trainwright.kube.controller.store import Store
 from trainwright.objects import Object
 from trainwright.objects.resources import EVENTS, PODS, Resource
 
@@ -241,8 +241,7 @@ class Follower:
         reflector = Reflector(
             self._client,
             resource,
-            Store[Object](metadata=raw_metadata),
-            convert=_identity,
+            Store[Object](),
             namespace=namespace,
             label_selector=label_selector,
             field_selector=field_selector,
@@ -322,10 +321,6 @@ class WatchWarnings(logging.Handler):
 def _on_job(state: JobState, old: Object | None, new: Object | None) -> None:
     _ = old
     state.update_job(new)
-
-
-def _identity(obj: Object) -> Object:
-    return obj
 
 
 async def _cancel(tasks: Sequence["asyncio.Task[object] | asyncio.Task[None]"]) -> None:

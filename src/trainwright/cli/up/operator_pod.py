@@ -16,7 +16,7 @@ from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.errors import AlreadyExists, NotFound
 from trainwright.kube.controller.controller import Controller
 from trainwright.kube.controller.reflector import Reflector
-from trainwright.kube.controller.store import Store, raw_metadata
+from trainwright.kube.controller.store import Store
 from trainwright.objects import Object
 from trainwright.objects.kinds.logs import LogOptions
 from trainwright.objects.kinds.pods import MIRROR
@@ -58,7 +58,7 @@ class OperatorPod:
         self._client = client
         self._node = node
         self._started = format_time(datetime.now(UTC))
-        self._pods = Store[Object](metadata=raw_metadata)
+        self._pods = Store[Object]()
         self._controller: Controller[str] = Controller(
             self._reconcile,
             log=log,
@@ -67,7 +67,6 @@ class OperatorPod:
                     client,
                     PODS,
                     self._pods,
-                    convert=lambda obj: obj,
                     namespace=NAMESPACE,
                     field_selector=f"metadata.name={NAME}",
                     on_change=lambda _before, _after: self._controller.queue.add(NAME),

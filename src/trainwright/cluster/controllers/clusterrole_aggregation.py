@@ -25,7 +25,7 @@ class ClusterRole(View, frozen=True):
 class ClusterRoleAggregation:
     def __init__(self, client: Client) -> None:
         self._client = client
-        self._roles = Store[ClusterRole](metadata=lambda role: role.metadata)
+        self._roles = Store[ClusterRole]()
         reflector = Reflector(client, CLUSTER_ROLES, self._roles, convert=ClusterRole, on_change=self._changed)
         self._controller: Controller[str] = Controller(
             self._reconcile, log=log, reflectors=[reflector], workers=1, retry_log_level=logging.DEBUG

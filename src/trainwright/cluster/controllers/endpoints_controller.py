@@ -23,7 +23,7 @@ from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.errors import AlreadyExists, Conflict, Forbidden, NotFound
 from trainwright.kube.controller.controller import Controller
 from trainwright.kube.controller.reflector import Reflector
-from trainwright.kube.controller.store import Store, raw_metadata
+from trainwright.kube.controller.store import Store
 from trainwright.objects import Object
 from trainwright.objects.label_index import LabelIndex, SelectorIndex
 from trainwright.objects.metadata import namespaced_name
@@ -41,20 +41,20 @@ has such a Service: a short job should not cost a dozen writes more."""
 class EndpointsController:
     def __init__(self, client: Client) -> None:
         self._client = client
-        self._services = Store[Object](metadata=raw_metadata)
-        self._pods = Store[EndpointPod](metadata=lambda pod: pod.metadata)
-        self._endpoints = Store[Object](metadata=raw_metadata)
-        self._slices = Store[Object](metadata=raw_metadata, indexes={"service": _service_of_slice})
+        self._services = Store[Object]()
+        self._pods = Store[EndpointPod]()
+        self._endpoints = Store[Object]()
+        self._slices = Store[Object](indexes={"service": _service_of_slice})
         self._labels = LabelIndex()
         self._selectors = SelectorIndex()
         self._controller: Controller[str] = Controller(
             self._reconcile,
             log=log,
             reflectors=[
-                Reflector(client, SERVICES, self._services, convert=_unchanged, on_change=self._service_changed),
+                Reflector(client, SERVICES, self._services, on_change=self._service_changed),
                 Reflector(client, PODS, self._pods, convert=EndpointPod, on_change=self._pod_changed),
-                Reflector(client, ENDPOINTS, self._endpoints, convert=_unchanged, on_change=self._endpoints_changed),
-                Reflector(client, ENDPOINT_SLICES, self._slices, convert=_unchanged, on_change=self._slice_changed),
+                Reflector(client, ENDPOINTS, self._endpoints, on_change=self._endpoints_changed),
+                Reflector(client, ENDPOINT_SLICES, self._slices, on_change=self._slice_changed),
             ],
             retry_log_level=logging.DEBUG,
         )
@@ -197,7 +197,3 @@ def _service_of_slice(endpoint_slice: Object) -> list[str]:
     metadata = endpoint_slice["metadata"]
     name = (metadata.get("labels") or {}).get(SERVICE_NAME)
     return [f"{metadata['namespace']}/{name}"] if name else []
-
-
-def _unchanged(obj: Object) -> Object:
-    return obj

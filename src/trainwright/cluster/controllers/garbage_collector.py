@@ -22,7 +22,7 @@ from trainwright.kube.controller.reflector import Reflector
 from trainwright.kube.controller.store import Store
 from trainwright.kube.controller.workqueue import WorkQueue
 from trainwright.objects import Object
-from trainwright.objects.metadata import ObjectMeta, OwnerReference, View
+from trainwright.objects.metadata import AnyObject, ObjectMeta, OwnerReference
 from trainwright.objects.resources import CUSTOM_RESOURCE_DEFINITIONS, Resource
 
 FOREGROUND = "foregroundDeletion"
@@ -34,12 +34,6 @@ _WORKERS = 8
 _LONGEST_PAUSE = 30.0
 
 log = logging.getLogger(__name__)
-
-
-class Entry(View, frozen=True):
-    """The metadata of any object."""
-
-    metadata: ObjectMeta
 
 
 class OwnerState(Enum):
@@ -110,7 +104,7 @@ class GarbageCollector:
         self._client = client
         self._queue = WorkQueue[ObjectKey](longest_delay=_LONGEST_PAUSE)
         self._resources_changed = asyncio.Event()
-        self._stores: dict[Resource, Store[Entry]] = {}
+        self._stores: dict[Resource, Store[AnyObject]] = {}
         self._watching: dict[Resource, asyncio.Task[None]] = {}
         self._keys: dict[str, ObjectKey] = {}
         """The key of each known object by its uid. Its kind is the qualified plural, because kinds of different groups
@@ -120,8 +114,8 @@ class GarbageCollector:
         definitions = Reflector(
             self._client,
             CUSTOM_RESOURCE_DEFINITIONS,
-            Store[Entry](metadata=_metadata),
-            convert=Entry,
+            Store[AnyObject](),
+            convert=AnyObject,
             on_change=lambda _before, _after: self._resources_changed.set(),
         )
         async with asyncio.TaskGroup() as tasks:
@@ -167,23 +161,22 @@ class GarbageCollector:
         for reflector in added:
             await reflector.wait_for_sync()
 
-    def _watch(self, resource: Resource, tasks: asyncio.TaskGroup) -> Reflector[Entry]:
-        store = Store[Entry](
-            metadata=_metadata,
-            indexes={_OWNER: lambda entry: (reference.uid for reference in entry.metadata.owner_references)},
+    def _watch(self, resource: Resource, tasks: asyncio.TaskGroup) -> Reflector[AnyObject]:
+        store = Store[AnyObject](
+            indexes={_OWNER: lambda entry: (reference.uid for reference in entry.metadata.owner_references)}
         )
         self._stores[resource] = store
         reflector = Reflector(
             self._client,
             resource,
             store,
-            convert=Entry,
+            convert=AnyObject,
             on_change=lambda before, after: self._changed(resource, before, after),
         )
         self._watching[resource] = tasks.create_task(reflector.run())
         return reflector
 
-    def _changed(self, resource: Resource, before: Entry | None, after: Entry | None) -> None:
+    def _changed(self, resource: Resource, before: AnyObject | None, after: AnyObject | None) -> None:
         if before is not None and after is not None and _ownership(before.metadata) == _ownership(after.metadata):
             return  # most changes are changes of the status
         if before is not None:
@@ -241,7 +234,7 @@ class GarbageCollector:
     def _resource(self, key: ObjectKey) -> Resource | None:
         return next((resource for resource in self._stores if resource.qualified_plural == key.kind), None)
 
-    def _entry(self, key: ObjectKey) -> Entry | None:
+    def _entry(self, key: ObjectKey) -> AnyObject | None:
         resource = self._resource(key)
         return self._stores[resource].get(key.namespaced_name) if resource is not None else None
 
@@ -351,10 +344,6 @@ class GarbageCollector:
             await self._client.raw("DELETE", resource.path(metadata.namespace or None, metadata.name), body=options)
         except NotFound:
             return
-
-
-def _metadata(entry: Entry) -> ObjectMeta:
-    return entry.metadata
 
 
 def _key(resource: Resource, metadata: ObjectMeta) -> ObjectKey:

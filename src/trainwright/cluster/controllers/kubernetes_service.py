@@ -11,7 +11,7 @@ from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.errors import AlreadyExists
 from trainwright.kube.controller.controller import Controller
 from trainwright.kube.controller.reflector import Reflector
-from trainwright.kube.controller.store import Store, raw_metadata
+from trainwright.kube.controller.store import Store
 from trainwright.objects import Object
 from trainwright.objects.metadata import namespaced_name
 from trainwright.objects.resources import ENDPOINT_SLICES, ENDPOINTS, SERVICES, Resource
@@ -28,7 +28,7 @@ class KubernetesService:
     def __init__(self, client: Client, *, address: str, host: str, port: int) -> None:
         self._client = client
         self._wanted = dict(kubernetes_objects(address=address, host=host, port=port))
-        self._stores = {resource: Store[Object](metadata=raw_metadata) for resource in self._wanted}
+        self._stores = {resource: Store[Object]() for resource in self._wanted}
         self._controller: Controller[Resource] = Controller(
             self._reconcile,
             log=log,
@@ -37,7 +37,6 @@ class KubernetesService:
                     client,
                     resource,
                     store,
-                    convert=_unchanged,
                     namespace=_NAMESPACE,
                     field_selector=f"metadata.name={_NAME}",
                     on_change=partial(self._changed, resource),
@@ -105,7 +104,3 @@ def kubernetes_objects(*, address: str, host: str, port: int) -> list[tuple[Reso
         "ports": [{"name": "https", "port": port, "protocol": "TCP"}],
     }
     return [(SERVICES, service), (ENDPOINTS, endpoints), (ENDPOINT_SLICES, endpoint_slice)]
-
-
-def _unchanged(obj: Object) -> Object:
-    return obj

@@ -17,7 +17,7 @@ from trainwright.kube.controller.reflector import Reflector
 from trainwright.kube.controller.store import Store
 from trainwright.kube.controller.workqueue import WorkQueue
 from trainwright.objects import Object
-from trainwright.objects.metadata import ObjectMeta, View
+from trainwright.objects.metadata import AnyObject
 from trainwright.objects.resources import NAMESPACES, Resource
 from trainwright.objects.times import format_time
 
@@ -27,19 +27,15 @@ _FINALIZER = "kubernetes"
 _LONGEST_PAUSE = 2.0
 
 
-class _Namespace(View, frozen=True):
-    metadata: ObjectMeta
-
-
 class NamespaceController:
     def __init__(self, client: Client, *, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
         self._client = client
         self._now = now
-        store = Store[_Namespace](metadata=lambda namespace: namespace.metadata)
+        store = Store[AnyObject]()
         self._controller: Controller[str] = Controller(
             self._reconcile,
             log=log,
-            reflectors=[Reflector(client, NAMESPACES, store, convert=_Namespace, on_change=self._changed)],
+            reflectors=[Reflector(client, NAMESPACES, store, convert=AnyObject, on_change=self._changed)],
             queue=WorkQueue(longest_delay=_LONGEST_PAUSE),
             retry_log_level=logging.DEBUG,
         )
@@ -47,7 +43,7 @@ class NamespaceController:
     async def run(self) -> None:
         await self._controller.run()
 
-    def _changed(self, _before: _Namespace | None, after: _Namespace | None) -> None:
+    def _changed(self, _before: AnyObject | None, after: AnyObject | None) -> None:
         if after is not None and after.metadata.terminating:
             self._controller.queue.add(after.metadata.name)
 

@@ -69,12 +69,10 @@ class PersistentVolumeController:
         self._client = client
         self._recorder = recorder
         self._directory = directory
-        self._volumes = Store[PersistentVolume](metadata=lambda volume: volume.metadata)
-        self._claims = Store[PersistentVolumeClaim](metadata=lambda claim: claim.metadata)
-        self._classes = Store[StorageClass](metadata=lambda item: item.metadata)
-        self._pods = Store[PodWithClaims](
-            metadata=lambda pod: pod.metadata, indexes={_BY_CLAIM: lambda pod: map(str, pod.claims)}
-        )
+        self._volumes = Store[PersistentVolume]()
+        self._claims = Store[PersistentVolumeClaim]()
+        self._classes = Store[StorageClass]()
+        self._pods = Store[PodWithClaims](indexes={_BY_CLAIM: lambda pod: map(str, pod.claims)})
         self._reported = Deduplicator[str, str]()
         """By uid of the claim: its event is recorded once, not with every change of another object."""
 

@@ -13,10 +13,10 @@ from trainwright.kube.controller.controller import Controller
 from trainwright.kube.controller.object_key import ObjectKey
 from trainwright.kube.controller.outcome import RequeueAfter
 from trainwright.kube.controller.reflector import Reflector
-from trainwright.kube.controller.store import Store, raw_metadata
+from trainwright.kube.controller.store import Store
 from trainwright.objects import Object
 from trainwright.objects.kinds.quota import total_usage
-from trainwright.objects.metadata import ObjectMeta, View
+from trainwright.objects.metadata import AnyObject
 from trainwright.objects.quantities import format_quantity
 from trainwright.objects.resources import PERSISTENT_VOLUME_CLAIMS, PODS, RESOURCE_QUOTAS, SERVICES, Resource
 
@@ -26,25 +26,17 @@ _RECOUNT_SECONDS = 5.0
 _POD_PREFIXES = ("cpu", "memory", "ephemeral-storage", "hugepages-", "limits.", "requests.")
 
 
-class _Pod(View, frozen=True):
-    metadata: ObjectMeta
-
-
 class QuotaController:
     def __init__(self, client: Client) -> None:
         self._client = client
-        self._quotas = Store[Object](
-            metadata=raw_metadata, indexes={"namespace": lambda quota: [quota["metadata"]["namespace"]]}
-        )
+        self._quotas = Store[Object](indexes={"namespace": lambda quota: [quota["metadata"]["namespace"]]})
         self._needed = asyncio.Event()
-        pods = Store[_Pod](metadata=lambda pod: pod.metadata)
-        self._pods = Reflector(client, PODS, pods, convert=_Pod, on_change=self._pod_changed)
+        pods = Store[AnyObject]()
+        self._pods = Reflector(client, PODS, pods, convert=AnyObject, on_change=self._pod_changed)
         self._controller: Controller[ObjectKey] = Controller(
             self._reconcile,
             log=log,
-            reflectors=[
-                Reflector(client, RESOURCE_QUOTAS, self._quotas, convert=lambda obj: obj, on_change=self._quota_changed)
-            ],
+            reflectors=[Reflector(client, RESOURCE_QUOTAS, self._quotas, on_change=self._quota_changed)],
             workers=1,
             retry_log_level=logging.DEBUG,
         )
@@ -63,7 +55,7 @@ class QuotaController:
             self._needed.set()
             self._controller.queue.add(ObjectKey.of(after))
 
-    def _pod_changed(self, before: _Pod | None, after: _Pod | None) -> None:
+    def _pod_changed(self, before: AnyObject | None, after: AnyObject | None) -> None:
         pod = after or before
         for quota in self._quotas.by_index("namespace", pod.metadata.namespace if pod is not None else ""):
             self._controller.queue.add_coalesced(ObjectKey.of(quota))

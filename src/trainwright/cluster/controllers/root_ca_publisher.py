@@ -6,9 +6,9 @@ from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.errors import AlreadyExists, NotFound
 from trainwright.kube.controller.controller import Controller
 from trainwright.kube.controller.reflector import Reflector
-from trainwright.kube.controller.store import Store, raw_metadata
+from trainwright.kube.controller.store import Store
 from trainwright.objects import Object
-from trainwright.objects.metadata import ObjectMeta, View
+from trainwright.objects.metadata import AnyObject
 from trainwright.objects.resources import CONFIG_MAPS, NAMESPACES
 
 log = logging.getLogger(__name__)
@@ -21,28 +21,29 @@ _DESCRIPTION = (
 )
 
 
-class _Namespace(View, frozen=True):
-    metadata: ObjectMeta
-
-
 class RootCaPublisher:
     """`authority` is the certificate of the API server's CA."""
 
     def __init__(self, client: Client, authority: bytes) -> None:
         self._client = client
         self._authority = authority
-        self._namespaces = Store[_Namespace](metadata=lambda namespace: namespace.metadata)
-        self._bundles = Store[Object](metadata=raw_metadata)
+        self._namespaces = Store[AnyObject]()
+        self._bundles = Store[Object]()
         self._controller: Controller[str] = Controller(
             self._reconcile,
             log=log,
             reflectors=[
-                Reflector(client, NAMESPACES, self._namespaces, convert=_Namespace, on_change=self._namespace_changed),
+                Reflector(
+                    client,
+                    NAMESPACES,
+                    self._namespaces,
+                    convert=AnyObject,
+                    on_change=self._namespace_changed,
+                ),
                 Reflector(
                     client,
                     CONFIG_MAPS,
                     self._bundles,
-                    convert=lambda obj: obj,
                     field_selector=f"metadata.name={_NAME}",
                     on_change=self._bundle_changed,
                 ),
@@ -54,7 +55,7 @@ class RootCaPublisher:
     async def run(self) -> None:
         await self._controller.run()
 
-    def _namespace_changed(self, _before: _Namespace | None, after: _Namespace | None) -> None:
+    def _namespace_changed(self, _before: AnyObject | None, after: AnyObject | None) -> None:
         if after is not None:
             self._controller.queue.add(after.metadata.name)
 

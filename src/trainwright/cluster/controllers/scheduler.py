@@ -53,14 +53,10 @@ class Scheduler:
         self._recorder = recorder
         self._gang = gang
         self._now = now
-        self._pods = Store[SchedulablePod](
-            metadata=lambda pod: pod.metadata, indexes={_BY_NODE: _node_of, _BY_GROUP: self._group_index}
-        )
-        self._groups = Store[PodGroup](metadata=lambda group: group.metadata)
-        self._nodes = Store[SchedulableNode](metadata=lambda node: node.metadata)
-        self._claims = Store[Claim](
-            metadata=lambda claim: claim.metadata, indexes={_BY_NAMESPACE: lambda claim: (claim.metadata.namespace,)}
-        )
+        self._pods = Store[SchedulablePod](indexes={_BY_NODE: _node_of, _BY_GROUP: self._group_index})
+        self._groups = Store[PodGroup]()
+        self._nodes = Store[SchedulableNode]()
+        self._claims = Store[Claim](indexes={_BY_NAMESPACE: lambda claim: (claim.metadata.namespace,)})
         # Includes pods whose binding the watch has not delivered yet (kube-scheduler calls them assumed pods).
         self._usage = NodeUsage()
         self._pending_since: dict[str, float] = {}

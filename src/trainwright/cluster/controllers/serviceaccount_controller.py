@@ -10,7 +10,7 @@ from trainwright.kube.controller.controller import Controller
 from trainwright.kube.controller.reflector import Reflector
 from trainwright.kube.controller.store import Store
 from trainwright.objects import Object
-from trainwright.objects.metadata import ObjectMeta, View
+from trainwright.objects.metadata import AnyObject, ObjectMeta
 from trainwright.objects.resources import NAMESPACES, SECRETS, SERVICE_ACCOUNTS
 
 log = logging.getLogger(__name__)
@@ -19,25 +19,21 @@ _DEFAULT = "default"
 _ACCOUNT_NAME, _ACCOUNT_UID = "kubernetes.io/service-account.name", "kubernetes.io/service-account.uid"
 
 
-class _Named(View, frozen=True):
-    metadata: ObjectMeta
-
-
 class ServiceAccountController:
     def __init__(self, client: Client) -> None:
         self._client = client
-        self._namespaces = Store[_Named](metadata=lambda namespace: namespace.metadata)
-        self._accounts = Store[_Named](metadata=lambda account: account.metadata)
-        self._secrets = Store[_Named](metadata=lambda secret: secret.metadata)
+        self._namespaces = Store[AnyObject]()
+        self._accounts = Store[AnyObject]()
+        self._secrets = Store[AnyObject]()
 
         reflectors = [
-            Reflector(client, NAMESPACES, self._namespaces, convert=_Named, on_change=self._namespace_changed),
-            Reflector(client, SERVICE_ACCOUNTS, self._accounts, convert=_Named, on_change=self._account_changed),
+            Reflector(client, NAMESPACES, self._namespaces, convert=AnyObject, on_change=self._namespace_changed),
+            Reflector(client, SERVICE_ACCOUNTS, self._accounts, convert=AnyObject, on_change=self._account_changed),
             Reflector(
                 client,
                 SECRETS,
                 self._secrets,
-                convert=_Named,
+                convert=AnyObject,
                 field_selector="type=kubernetes.io/service-account-token",
                 on_change=self._secret_changed,
             ),
@@ -49,15 +45,15 @@ class ServiceAccountController:
     async def run(self) -> None:
         await self._controller.run()
 
-    def _namespace_changed(self, _before: _Named | None, after: _Named | None) -> None:
+    def _namespace_changed(self, _before: AnyObject | None, after: AnyObject | None) -> None:
         if after is not None:
             self._controller.queue.add(after.metadata.name)
 
-    def _account_changed(self, before: _Named | None, after: _Named | None) -> None:
+    def _account_changed(self, before: AnyObject | None, after: AnyObject | None) -> None:
         if after is None and before is not None:
             self._controller.queue.add(before.metadata.namespace)
 
-    def _secret_changed(self, _before: _Named | None, after: _Named | None) -> None:
+    def _secret_changed(self, _before: AnyObject | None, after: AnyObject | None) -> None:
         if after is not None:
             self._controller.queue.add(after.metadata.namespace)
 

@@ -47,7 +47,7 @@ from trainwright.kube.client.async_client import Client
 from trainwright.kube.controller.controller import Controller
 from trainwright.kube.controller.event_recorder import EventRecorder
 from trainwright.kube.controller.reflector import Reflector
-from trainwright.kube.controller.store import Store, raw_metadata
+from trainwright.kube.controller.store import Store
 from trainwright.objects import Object
 from trainwright.objects.kinds.pods import MIRROR
 from trainwright.objects.resources import NAMESPACES, PODS, SERVICES
@@ -166,18 +166,17 @@ class NodeAgent:
             self._client,
             PODS,
             pod_workers.store,
-            convert=_unchanged,
             field_selector=f"spec.nodeName={self._config.node_name}",
             on_change=on_pod,
         )
-        services: Store[Object] = Store(metadata=raw_metadata)
+        services: Store[Object] = Store()
         return Controller(
             pod_workers.sync,
             log=log,
             reflectors=[
                 *pod_workers.volumes.reflectors,
-                Reflector(self._client, SERVICES, services, convert=_unchanged, on_change=on_service),
-                Reflector(self._client, NAMESPACES, pod_workers.namespaces.store, convert=_unchanged),
+                Reflector(self._client, SERVICES, services, on_change=on_service),
+                Reflector(self._client, NAMESPACES, pod_workers.namespaces.store),
                 registration.reflector,
                 pods,
             ],
@@ -303,10 +302,6 @@ def _nfs_support(sandbox: Sandbox, mappings: Mapping[str, str]) -> NfsSupport:
 def _hash(directory: Path) -> str:
     """Names the same directory at every start; another cluster has another."""
     return hashlib.sha256(os.fsencode(directory.absolute())).hexdigest()[:12]
-
-
-def _unchanged(obj: Object) -> Object:
-    return obj
 
 
 def _machine_hosts() -> str:

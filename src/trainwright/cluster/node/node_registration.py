@@ -17,7 +17,7 @@ from trainwright.cluster.node.pods.node_config import NodeConfig
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.errors import AlreadyExists, ApiError, NotFound, Unreachable
 from trainwright.kube.controller.reflector import Reflector
-from trainwright.kube.controller.store import Store, raw_metadata
+from trainwright.kube.controller.store import Store
 from trainwright.objects import Object
 from trainwright.objects.resources import LEASES, NODES
 
@@ -36,14 +36,9 @@ class NodeRegistration:
         self._config = config
         self._name = config.node_name
         self._deleted = asyncio.Event()
-        nodes: Store[Object] = Store(metadata=raw_metadata)
+        nodes: Store[Object] = Store()
         self.reflector: Reflector[Object] = Reflector(
-            client,
-            NODES,
-            nodes,
-            convert=lambda node: node,
-            field_selector=f"metadata.name={self._name}",
-            on_change=self._on_change,
+            client, NODES, nodes, field_selector=f"metadata.name={self._name}", on_change=self._on_change
         )
 
     async def register(self) -> None:

@@ -19,7 +19,7 @@ from trainwright.kube.controller.event_recorder import EventRecorder
 from trainwright.kube.controller.object_key import ObjectKey
 from trainwright.kube.controller.outcome import Outcome
 from trainwright.kube.controller.reflector import Reflector
-from trainwright.kube.controller.store import Store, raw_metadata
+from trainwright.kube.controller.store import Store
 from trainwright.objects import Object
 from trainwright.objects.kinds.nodes import Node
 from trainwright.objects.kinds.services import HEADLESS
@@ -33,10 +33,10 @@ SERVICE_NAME = "kubernetes.io/service-name"
 class PortProxy:
     def __init__(self, client: Client, recorder: EventRecorder, limit: ConnectionLimit) -> None:
         self._recorder = recorder
-        self._services = Store[Object](metadata=raw_metadata)
-        self._slices = Store[Object](metadata=raw_metadata, indexes={"service": _service_of})
-        self._pods = Store[HostPortPod](metadata=lambda pod: pod.metadata)
-        self._nodes = Store[Node](metadata=lambda node: node.metadata)
+        self._services = Store[Object]()
+        self._slices = Store[Object](indexes={"service": _service_of})
+        self._pods = Store[HostPortPod]()
+        self._nodes = Store[Node]()
         self._forwards = PortForwards(limit)
         self._reported = Deduplicator[ObjectKey, Note]()
         self._controller: Controller[ObjectKey] = Controller(
@@ -44,8 +44,8 @@ class PortProxy:
             log=log,
             reflectors=[
                 Reflector(client, NODES, self._nodes, convert=Node),
-                Reflector(client, SERVICES, self._services, convert=_unchanged, on_change=self._service_changed),
-                Reflector(client, ENDPOINT_SLICES, self._slices, convert=_unchanged, on_change=self._slice_changed),
+                Reflector(client, SERVICES, self._services, on_change=self._service_changed),
+                Reflector(client, ENDPOINT_SLICES, self._slices, on_change=self._slice_changed),
                 Reflector(client, PODS, self._pods, convert=HostPortPod, on_change=self._pod_changed),
             ],
             retry_log_level=logging.DEBUG,
@@ -108,7 +108,3 @@ def _service_of(endpoint_slice: Object) -> list[str]:
     metadata = endpoint_slice["metadata"]
     name = (metadata.get("labels") or {}).get(SERVICE_NAME)
     return [f"{metadata['namespace']}/{name}"] if name else []
-
-
-def _unchanged(obj: Object) -> Object:
-    return obj

@@ -8,7 +8,7 @@ import logging
 import random
 from collections.abc import Callable
 from contextlib import aclosing
-from typing import Generic, NoReturn, TypeVar, Unpack
+from typing import Generic, NoReturn, TypeVar, Unpack, cast
 
 import msgspec
 
@@ -44,7 +44,7 @@ limit: a request a minute is no burden, but a store must not be outdated for an 
 
 class Reflector(Generic[T]):
     """`convert` makes the items of the store: a function of the whole object, or a msgspec struct, which costs less
-    because it is decoded from the response directly.
+    because it is decoded from the response directly. Without it they are the whole objects.
 
     `on_change` is called after the store has changed, with the item before and after.
     """
@@ -55,7 +55,7 @@ class Reflector(Generic[T]):
         resource: Resource,
         store: Store[T],
         *,
-        convert: Callable[[Object], T] | type[T],
+        convert: Callable[[Object], T] | type[T] | None = None,
         on_change: Callable[[T | None, T | None], None] | None = None,
         watch_seconds: int = 300,
         read_timeout: float = requests.BOOKMARK_TIMEOUT,
@@ -235,7 +235,7 @@ _identified_decoder = msgspec.json.Decoder(_Identified)
 _bookmark_decoder = msgspec.json.Decoder(_Bookmark)
 
 
-def _decoder(resource: Resource, convert: Callable[[Object], T] | type[T]) -> Callable[[msgspec.Raw], T]:
+def _decoder(resource: Resource, convert: Callable[[Object], T] | type[T] | None) -> Callable[[msgspec.Raw], T]:
     if isinstance(convert, type):
         return msgspec.json.Decoder(convert).decode
     decode = msgspec.json.Decoder(Object).decode
@@ -243,6 +243,6 @@ def _decoder(resource: Resource, convert: Callable[[Object], T] | type[T]) -> Ca
     def whole(raw: msgspec.Raw) -> T:
         obj = decode(raw)
         responses.set_type_meta(resource, obj)
-        return convert(obj)
+        return cast("T", obj) if convert is None else convert(obj)
 
     return whole

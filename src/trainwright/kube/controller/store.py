@@ -5,7 +5,7 @@ resource. So a controller reads its own writes and needs no expectations.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 
@@ -22,12 +22,16 @@ Change = tuple[T | None, T | None]
 
 
 def raw_metadata(obj: Object) -> ObjectMeta:
-    """For stores that hold whole objects."""
     return msgspec.convert(obj["metadata"], ObjectMeta)
 
 
+def _metadata_of(item: Any) -> ObjectMeta:
+    return raw_metadata(item) if isinstance(item, dict) else item.metadata
+
+
 class Store(Generic[T]):
-    """Objects by `NAMESPACE/NAME`, or `NAME` if cluster-scoped. Callers must not change the objects.
+    """Objects by `NAMESPACE/NAME`, or `NAME` if cluster-scoped: whole ones, or views, which have their `metadata`.
+    Callers must not change the objects.
 
     The watch has delivered all events up to its position, `last_version`. A response to a write is stored if it is
     newer than that; an older one may be about an object that was deleted since. An object is never replaced by an older
@@ -37,11 +41,9 @@ class Store(Generic[T]):
     def __init__(
         self,
         *,
-        metadata: Callable[[T], ObjectMeta],
         indexes: Mapping[str, Index[T]] | None = None,
         matches: Callable[[T], bool] | None = None,
     ) -> None:
-        self._metadata = metadata
         self._matches = matches
         self._indexes = dict(indexes or {})
         self._entries: dict[str, _Entry[T]] = {}
@@ -84,7 +86,7 @@ class Store(Generic[T]):
 
         A response that no longer matches the selector of the watch removes the object, because no later event would.
         """
-        metadata = self._metadata(item)
+        metadata = _metadata_of(item)
         key, version = metadata.namespaced_name, _number(metadata.resource_version)
         entry = self._entries.get(key)
         known = max(self._position, entry.version if entry else 0, self._min_version.get(key, 0))
@@ -102,7 +104,7 @@ class Store(Generic[T]):
     def forget(self, key: str, *, uid: str) -> None:
         """Removes an object that the server has confirmed to be deleted; late events about it are ignored."""
         entry = self._entries.get(key)
-        if entry is None or self._metadata(entry.item).uid != uid:
+        if entry is None or _metadata_of(entry.item).uid != uid:
             return
         self._deleted[uid] = self._min_version[key] = entry.version
         self._notified.setdefault(key, entry.item)
@@ -124,7 +126,7 @@ class Store(Generic[T]):
         changes: list[Change[T]] = []
         keys, uids = set(), set()
         for item in items:
-            metadata = self._metadata(item)
+            metadata = _metadata_of(item)
             keys.add(metadata.namespaced_name)
             uids.add(metadata.uid)
             changes += self._store(item, metadata)
@@ -138,7 +140,7 @@ class Store(Generic[T]):
 
     def apply(self, item: T) -> list[Change[T]]:
         """Stores an ADDED or MODIFIED event, unless the stored object is newer."""
-        metadata = self._metadata(item)
+        metadata = _metadata_of(item)
         if not self._advance(metadata.resource_version):
             return []
         return self._store(item, metadata)

@@ -15,7 +15,7 @@ from trainwright.api.labels import JOB_NAME
 from trainwright.api.pruned_status import restore_pruned_fields
 from trainwright.engine import ExtraView, Observed, ServiceView, read_extra
 from trainwright.engine.framework import ExtraResource
-from trainwright.kube.controller.store import Store, raw_metadata
+from trainwright.kube.controller.store import Store
 from trainwright.objects import Object
 from trainwright.objects.kinds.nodes import Node
 from trainwright.objects.kinds.pods import Pod
@@ -42,7 +42,7 @@ class Jobs:
 
     def __init__(self, kind: Kind) -> None:
         self.resource = kind.resource
-        self.store: Store[Object] = Store(metadata=raw_metadata)
+        self.store: Store[Object] = Store()
 
     def read(self, job: Object) -> Object:
         metadata = {key: value for key, value in job["metadata"].items() if key != "managedFields"}
@@ -170,13 +170,13 @@ def is_terminating(response: Object) -> bool:
 
 
 def _views(resource: Resource, view: type[V]) -> Views[V]:
-    return Views(resource, view, Store(metadata=lambda child: child.metadata))
+    return Views(resource, view, Store())
 
 
 def _children(
     resource: Resource, convert: Callable[[Object], C] | type[C], extra: ExtraResource | None = None
 ) -> Views[C]:
-    store = Store[C](metadata=lambda child: child.metadata, indexes={_JOB: _job_keys}, matches=_has_job_label)
+    store = Store[C](indexes={_JOB: _job_keys}, matches=_has_job_label)
     return Views(resource, convert, store, extra)
 
 

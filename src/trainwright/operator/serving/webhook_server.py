@@ -22,7 +22,7 @@ from trainwright.kube.client.credentials import load_certificate
 from trainwright.kube.client.errors import AlreadyExists, ApiError, Conflict, Forbidden, Unreachable
 from trainwright.kube.client.retries import backoff
 from trainwright.kube.controller.reflector import Reflector
-from trainwright.kube.controller.store import Store, raw_metadata
+from trainwright.kube.controller.store import Store
 from trainwright.objects import Object
 from trainwright.objects.resources import SECRETS, VALIDATING_WEBHOOK_CONFIGURATIONS, Resource
 from trainwright.operator.options import WebhookOptions
@@ -98,8 +98,8 @@ class WebhookServer:
         self._endpoint = endpoint
         self._handler = route(handlers)
         self._clock = clock
-        self._secrets: Store[Object] = Store(metadata=raw_metadata)
-        self._configurations: Store[Object] = Store(metadata=raw_metadata)
+        self._secrets: Store[Object] = Store()
+        self._configurations: Store[Object] = Store()
         self._changed = asyncio.Event()
         self._tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self._loaded: Certificates | None = None
@@ -205,7 +205,6 @@ class WebhookServer:
             self._client,
             resource,
             store,
-            convert=lambda obj: obj,
             namespace=namespace,
             field_selector=f"metadata.name={name}",
             on_change=lambda _, __: self._changed.set(),

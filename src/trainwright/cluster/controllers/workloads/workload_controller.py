@@ -69,12 +69,10 @@ class WorkloadController:
         self._stores = {resource.kind: object_store() for resource in _WORKLOADS}
         self._sets = self._stores[REPLICA_SETS.kind]
         self._jobs = self._stores[BATCH_JOBS.kind]
-        self._pods = Store[Pod](
-            metadata=lambda pod: pod.metadata, indexes={BY_OWNER: lambda pod: [owner_index(pod.metadata)]}
-        )
+        self._pods = Store[Pod](indexes={BY_OWNER: lambda pod: [owner_index(pod.metadata)]})
         self._pods_needed = asyncio.Event()
         self._pod_reflector = Reflector(client, PODS, self._pods, convert=Pod, on_change=self._pod_changed)
-        self._nodes = Store[SchedulableNode](metadata=lambda node: node.metadata)
+        self._nodes = Store[SchedulableNode]()
         self._nodes_needed = asyncio.Event()
         self._node_reflector = Reflector(
             client, NODES, self._nodes, convert=SchedulableNode, on_change=self._node_changed
@@ -100,7 +98,7 @@ class WorkloadController:
 
     def _reflector(self, resource: Resource) -> Reflector[Object]:
         on_change = {REPLICA_SETS: self._set_changed, BATCH_JOBS: self._job_changed}.get(resource, self._changed)
-        return Reflector(self._client, resource, self._stores[resource.kind], convert=_whole, on_change=on_change)
+        return Reflector(self._client, resource, self._stores[resource.kind], on_change=on_change)
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
@@ -201,10 +199,6 @@ class WorkloadController:
                 for adopter in self._stores[resource.kind].by_index(BY_NAMESPACE, metadata.namespace):
                     if selector_of(adopter).matches(metadata.labels):
                         self._enqueue(adopter)
-
-
-def _whole(obj: Object) -> Object:
-    return obj
 
 
 def _is_ours(owner: OwnerReference) -> bool:

@@ -31,7 +31,7 @@ from trainwright.cluster.node.supervisor.containers import container_status
 from trainwright.cluster.node.supervisor.files import DISK_FULL
 from trainwright.cluster.node.supervisor.sandbox.sandbox import PLAIN
 from trainwright.kube.client.async_client import Client
-from trainwright.kube.controller.store import Store, raw_metadata
+from trainwright.kube.controller.store import Store
 from trainwright.objects import Object
 from trainwright.objects.kinds.nodes import NODE_ADDRESS
 from trainwright.objects.kinds.pod_security import ENFORCE, PRIVILEGED
@@ -53,7 +53,7 @@ class Namespaces:
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        self.store: Store[Object] = Store(metadata=raw_metadata)
+        self.store: Store[Object] = Store()
 
     async def open_homes(self, name: str) -> bool:
         """Whether pods share the home of the user, as with a hostPath, which every level but `privileged` forbids."""

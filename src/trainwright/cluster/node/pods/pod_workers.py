@@ -41,7 +41,7 @@ from trainwright.cluster.node.supervisor.sandbox.sandbox import PLAIN
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.controller.event_recorder import EventRecorder
 from trainwright.kube.controller.outcome import Done, Outcome, RequeueAfter
-from trainwright.kube.controller.store import Store, raw_metadata
+from trainwright.kube.controller.store import Store
 from trainwright.kube.controller.workqueue import WorkQueue
 from trainwright.objects import Object
 
@@ -78,8 +78,7 @@ class PodWorkers:
         self._generations: dict[str, int] = {}
         """Of the spec that the supervisor knows, by uid of the pod."""
         self.store: Store[Object] = Store(
-            metadata=raw_metadata,
-            indexes={"uid": lambda pod: [str(pod["metadata"]["uid"])], "objects": object_keys},
+            indexes={"uid": lambda pod: [str(pod["metadata"]["uid"])], "objects": object_keys}
         )
         self._images = PodImages(
             client,

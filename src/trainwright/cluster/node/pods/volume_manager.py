@@ -80,7 +80,7 @@ class VolumeManager:
         self._versions: dict[Resource, Store[_Version]] = {}
         self.reflectors = []
         for resource in _WATCHED:
-            store: Store[_Version] = Store(metadata=lambda entry: entry.metadata)
+            store: Store[_Version] = Store()
 
             def changed(before: _Version | None, after: _Version | None, resource: Resource = resource) -> None:
                 metadata = (after or before or _NOTHING).metadata

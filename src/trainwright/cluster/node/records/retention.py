@@ -19,7 +19,7 @@ from trainwright.kube.controller.outcome import Done, Outcome, RequeueAfter, Ret
 from trainwright.kube.controller.reflector import Reflector
 from trainwright.kube.controller.store import Store
 from trainwright.kube.controller.workqueue import WorkQueue
-from trainwright.objects.metadata import ObjectMeta, View
+from trainwright.objects.metadata import AnyObject
 from trainwright.objects.resources import Resource
 
 log = logging.getLogger(__name__)
@@ -35,10 +35,6 @@ _LONGEST_RETRY = 60.0
 _UID = "uid"
 
 
-class _Entry(View, frozen=True):
-    metadata: ObjectMeta
-
-
 @dataclass
 class _RemovedPods:
     """The deleted pods of one owner by name, the oldest first."""
@@ -52,8 +48,8 @@ class _OwnerKind:
     """The watch of one kind of owners."""
 
     resource: Resource
-    reflector: Reflector[_Entry]
-    store: Store[_Entry]
+    reflector: Reflector[AnyObject]
+    store: Store[AnyObject]
     task: "asyncio.Task[NoReturn]"
 
 
@@ -125,13 +121,13 @@ class Retention:
         return self._kinds[key]
 
     def _watch(self, resource: Resource, tasks: asyncio.TaskGroup) -> _OwnerKind:
-        store: Store[_Entry] = Store(metadata=_metadata, indexes={_UID: lambda entry: [entry.metadata.uid]})
+        store: Store[AnyObject] = Store(indexes={_UID: lambda entry: [entry.metadata.uid]})
 
-        def on_change(before: _Entry | None, after: _Entry | None) -> None:
+        def on_change(before: AnyObject | None, after: AnyObject | None) -> None:
             if before is not None and (after is None or after.metadata.uid != before.metadata.uid):
                 self._queue.add(before.metadata.uid)
 
-        reflector = Reflector(self._client, resource, store, convert=_Entry, on_change=on_change)
+        reflector = Reflector(self._client, resource, store, convert=AnyObject, on_change=on_change)
         return _OwnerKind(resource, reflector, store, tasks.create_task(reflector.run()))
 
     def _end_unused_watches(self) -> None:
@@ -152,7 +148,3 @@ def _remove_surplus(same_name: list[PodDirectory]) -> None:
         same_name.pop(0).remove()
     for directory in same_name[:-KEPT_PRIVATE_FILES]:
         directory.remove_private_files()
-
-
-def _metadata(entry: _Entry) -> ObjectMeta:
-    return entry.metadata

@@ -56,9 +56,7 @@ def object_store() -> Store[Object]:
     def owner(obj: Object) -> Iterable[str]:
         return [owner_index(raw_metadata(obj))]
 
-    return Store[Object](
-        metadata=raw_metadata, indexes={BY_OWNER: owner, BY_NAMESPACE: lambda obj: [obj["metadata"]["namespace"]]}
-    )
+    return Store[Object](indexes={BY_OWNER: owner, BY_NAMESPACE: lambda obj: [obj["metadata"]["namespace"]]})
 
 
 def owner_index(metadata: ObjectMeta) -> str:
