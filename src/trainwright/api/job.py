@@ -32,6 +32,10 @@ class Replica:
     container: str
     """The name of the main container: it has the port, and its exit code is the pod's."""
 
+    @property
+    def main_container(self) -> Object:
+        return main_container(self.template["spec"]["containers"], self.container)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:

@@ -5,7 +5,7 @@ replicas, upstream's operator runs jobs with an unknown cleanPodPolicy, and `kub
 running job to 0.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from trainwright.api.errors import InvalidJob, invalid, not_supported
 from trainwright.api.kinds import MULTIKUEUE, OPERATOR, Kind, ReplicaSpecs, Unvalidated
@@ -21,6 +21,8 @@ from trainwright.objects.quantities import QuantityError, parse_quantity
 _MAX_NAME = 63
 _MANAGED_BY = "spec.runPolicy.managedBy"
 _SCHEDULING = "spec.runPolicy.schedulingPolicy"
+
+_NumberCheck = Callable[[str, ReplicaSpec, str, Kind], Iterable[FieldError]]
 
 
 def validate(raw: Object, kind: Kind, old: Object | None = None) -> list[FieldError]:
@@ -39,12 +41,7 @@ def validate(raw: Object, kind: Kind, old: Object | None = None) -> list[FieldEr
 def fatal_errors(manifest: Manifest, completed: ReplicaSpecs, kind: Kind) -> list[FieldError]:
     """The errors that make it impossible to run the job. `completed` are its replicas with defaults."""
     errors = [*_name(manifest), *_scheduling(manifest), *_roles_and_fields(manifest, kind)]
-    for key, replica in completed.items():
-        path = f"spec.{kind.replicas_field}[{key}]"
-        errors += [*_role(key, path, kind), *_template(key, replica, path, kind)]
-        errors += [*_exact_number(key, replica, path, kind)] or [*_number_in_range(replica, path)]
-        errors += _restart_policy(replica, path)
-    return [*errors, *_child_names(manifest, completed, kind)]
+    return [*errors, *_replicas(manifest, completed, kind, _exact_number)]
 
 
 def _errors_of(raw: Object, kind: Kind) -> list[FieldError]:
@@ -54,12 +51,19 @@ def _errors_of(raw: Object, kind: Kind) -> list[FieldError]:
         return list(error.errors)
     errors = [*_name(manifest), *_managed_by(manifest), *_clean_pod_policy(manifest), *_scheduling(manifest)]
     errors += _roles_and_fields(manifest, kind)
-    for key, replica in manifest.replicas.items():
+    return [*errors, *_replicas(manifest, manifest.replicas, kind, _admitted_number)]
+
+
+def _replicas(
+    manifest: Manifest, replicas: ReplicaSpecs, kind: Kind, check_number: _NumberCheck
+) -> Iterator[FieldError]:
+    for key, replica in replicas.items():
         path = f"spec.{kind.replicas_field}[{key}]"
-        errors += [*_role(key, path, kind), *_template(key, replica, path, kind)]
-        errors += [*_admitted_number(key, replica, path, kind)] or [*_number_in_range(replica, path)]
-        errors += _restart_policy(replica, path)
-    return [*errors, *_child_names(manifest, manifest.replicas, kind)]
+        yield from _role(key, path, kind)
+        yield from _template(key, replica, path, kind)
+        yield from [*check_number(key, replica, path, kind)] or [*_number_in_range(replica, path)]
+        yield from _restart_policy(replica, path)
+    yield from _child_names(manifest, replicas, kind)
 
 
 def _changed(new: Object, old: Object) -> Iterator[FieldError]:

@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from trainwright.api.defaults import main_container
 from trainwright.api.job import Job
 from trainwright.engine.children.ranks import Rank
 
@@ -25,12 +24,14 @@ class Addresses:
         domain = f".{self.cluster_domain}" if self.cluster_domain else ""
         return f"{self.host(rank)}.{self.job.namespace}.svc{domain}"
 
-    def port(self, rank: Rank, declared: int) -> int:
-        return self.inherited.get(rank, declared)
+    def port(self, rank: Rank, declared: int | None = None) -> int:
+        """The port of the rank; without an inherited one `declared`, by default what its role declares."""
+        if rank in self.inherited:
+            return self.inherited[rank]
+        return declared_port(self.job, rank.role) if declared is None else declared
 
 
 def declared_port(job: Job, role: str) -> int:
     """The port that the role's main container declares under the kind's port name."""
-    replica = job.replicas[role]
-    ports = main_container(replica.template["spec"]["containers"], replica.container).get("ports") or []
+    ports = job.replicas[role].main_container.get("ports") or []
     return next(int(port["containerPort"]) for port in ports if port.get("name") == job.kind.port_name)

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from trainwright.api.job import Job
-from trainwright.engine.addressing import Addresses, declared_port
+from trainwright.engine.addressing import Addresses
 from trainwright.engine.children.ranks import Rank
 from trainwright.engine.framework import Framework, PodShape, env_list
 from trainwright.engine.settings import Settings
@@ -19,7 +19,7 @@ class Jax(Framework):
     def pod_shapes(self, job: Job, addresses: Addresses, settings: Settings) -> Callable[[Rank], PodShape]:
         common = {
             "PYTHONUNBUFFERED": "1",
-            "COORDINATOR_PORT": str(addresses.port(COORDINATOR, declared_port(job, "Worker"))),
+            "COORDINATOR_PORT": str(addresses.port(COORDINATOR)),
             "COORDINATOR_ADDRESS": addresses.host(COORDINATOR),
             "NUM_PROCESSES": str(job.total_replicas),
         }

@@ -6,7 +6,6 @@ Names, paths and scripts are upstream's: horovodrun recognizes a job by the path
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
-from trainwright.api.defaults import main_container
 from trainwright.api.job import Job
 from trainwright.api.kinds.mpi import KUBECTL_DELIVERY, MPIFields
 from trainwright.engine.addressing import Addresses
@@ -213,9 +212,7 @@ def _rules(job: Job) -> list[Object]:
 
 def _launcher_env(job: Job) -> list[Object]:
     """Open MPI 4 reads OMPI_MCA_*, Open MPI 5 PRTE_MCA_*, Intel MPI I_MPI_*."""
-    replica = job.replicas["Launcher"]
-    main = main_container(replica.template["spec"]["containers"], replica.container)
-    own = {variable.get("name") for variable in main.get("env") or []}
+    own = {variable.get("name") for variable in job.replicas["Launcher"].main_container.get("env") or []}
     env = {"OMPI_MCA_plm_rsh_agent": _KUBEXEC, "OMPI_MCA_orte_default_hostfile": _HOSTFILE}
     if not _launcher_has_gpus(job):  # some container runtimes show a container all GPUs unless these are empty
         env |= {"NVIDIA_VISIBLE_DEVICES": "", "NVIDIA_DRIVER_CAPABILITIES": ""}

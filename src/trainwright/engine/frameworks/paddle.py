@@ -6,7 +6,7 @@ With a Master the job trains with parameter servers, which are the masters; with
 from collections.abc import Callable
 
 from trainwright.api.job import Job
-from trainwright.engine.addressing import Addresses, declared_port
+from trainwright.engine.addressing import Addresses
 from trainwright.engine.children.ranks import Rank
 from trainwright.engine.framework import Framework, PodShape, env_list
 from trainwright.engine.settings import Settings
@@ -28,7 +28,7 @@ class Paddle(Framework):
             {"PYTHONUNBUFFERED": "1", "PADDLE_JOB_ID": job.name, "PADDLE_NNODES": str(job.total_replicas)}
         )
         rendezvous = _rendezvous(job)
-        port = addresses.port(rendezvous, declared_port(job, rendezvous.role))
+        port = addresses.port(rendezvous)
 
         def shape(rank: Rank) -> PodShape:
             host = "$(POD_IP_DUMMY)" if rank == rendezvous else addresses.host(rendezvous)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from trainwright.api.job import Job
 from trainwright.api.kinds.pytorch import DEFAULT_RDZV_BACKEND, ElasticPolicy, PyTorchFields
-from trainwright.engine.addressing import Addresses, declared_port
+from trainwright.engine.addressing import Addresses
 from trainwright.engine.children.ranks import Rank
 from trainwright.engine.framework import (
     Correction,
@@ -86,7 +86,7 @@ class PyTorch(Framework):
 
 
 def _master_environment(job: Job, addresses: Addresses, fields: PyTorchFields) -> dict[str, str]:
-    port = str(addresses.port(MASTER, declared_port(job, "Master")))
+    port = str(addresses.port(MASTER))
     host = addresses.host(MASTER)
     world = job.total_replicas * _processes(fields.nproc_per_node)
     return {
@@ -102,7 +102,7 @@ def _torchrun_environment(job: Job, addresses: Addresses, fields: PyTorchFields)
     env = {} if fields.nproc_per_node is None else {"PET_NPROC_PER_NODE": fields.nproc_per_node}
     if fields.elastic_policy is None:
         return {**env, "PET_NNODES": str(job.total_replicas)}
-    return env | _elastic_environment(job, addresses, fields.elastic_policy)
+    return env | _elastic_environment(addresses, fields.elastic_policy)
 
 
 def _processes(nproc_per_node: str | None) -> int:
@@ -112,8 +112,8 @@ def _processes(nproc_per_node: str | None) -> int:
     return number if abs(number) <= _LARGEST_NUMBER else 1
 
 
-def _elastic_environment(job: Job, addresses: Addresses, elastic: ElasticPolicy) -> dict[str, str]:
-    port = addresses.port(FIRST_WORKER, _rendezvous_port(job, elastic))
+def _elastic_environment(addresses: Addresses, elastic: ElasticPolicy) -> dict[str, str]:
+    port = addresses.port(FIRST_WORKER, elastic.rdzv_port)
     env = {
         "PET_RDZV_ENDPOINT": f"{elastic.rdzv_host or addresses.host(FIRST_WORKER)}:{port}",
         "PET_RDZV_BACKEND": elastic.rdzv_backend or DEFAULT_RDZV_BACKEND,
@@ -130,9 +130,3 @@ def _elastic_environment(job: Job, addresses: Addresses, elastic: ElasticPolicy)
     if elastic.standalone:
         env["PET_STANDALONE"] = ""
     return env
-
-
-def _rendezvous_port(job: Job, elastic: ElasticPolicy | None) -> int:
-    if elastic is not None and elastic.rdzv_port is not None:
-        return elastic.rdzv_port
-    return declared_port(job, "Worker")

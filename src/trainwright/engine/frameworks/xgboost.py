@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 
 from trainwright.api.job import Job
-from trainwright.engine.addressing import Addresses, declared_port
+from trainwright.engine.addressing import Addresses
 from trainwright.engine.children.ranks import Rank
 from trainwright.engine.framework import Framework, PodShape, RoleState, env_list
 from trainwright.engine.settings import Settings
@@ -15,7 +15,7 @@ FIRST_WORKER = Rank("Worker", 0)
 class XGBoost(Framework):
     def pod_shapes(self, job: Job, addresses: Addresses, settings: Settings) -> Callable[[Rank], PodShape]:
         master = {
-            "MASTER_PORT": str(addresses.port(MASTER, declared_port(job, "Master"))),
+            "MASTER_PORT": str(addresses.port(MASTER)),
             "MASTER_ADDR": addresses.host(MASTER),
             "WORLD_SIZE": str(job.total_replicas),
         }
@@ -38,7 +38,7 @@ def _workers(job: Job, addresses: Addresses) -> dict[str, str]:
         return {}
     names = [addresses.host(Rank("Worker", index)) for index in range(job.replicas["Worker"].count)]
     return {
-        "WORKER_PORT": str(addresses.port(FIRST_WORKER, declared_port(job, "Worker"))),
+        "WORKER_PORT": str(addresses.port(FIRST_WORKER)),
         "WORKER_ADDRS": ",".join(names),
     }
 

@@ -7,8 +7,6 @@ busybox's exits with an error if one of several search domains does not have the
 from collections.abc import Iterable
 from itertools import count
 
-from trainwright.api.defaults import main_container
-from trainwright.engine.addressing import declared_port
 from trainwright.engine.children.ranks import Rank
 from trainwright.engine.derived_facts import Facts
 from trainwright.engine.settings import InitContainer
@@ -85,8 +83,7 @@ def _container(facts: Facts, rank: Rank, peer: Rank, settings: InitContainer) ->
 def _script(facts: Facts, peer: Rank, settings: InitContainer) -> str:
     host = facts.addresses.host(peer)
     if settings.wait_for_port and facts.job.replicas[peer.role].role.has_port:
-        port = facts.addresses.port(peer, declared_port(facts.job, peer.role))
-        find = _FIND_PORT.format(host=host, port=port)
+        find = _FIND_PORT.format(host=host, port=facts.addresses.port(peer))
     else:
         find = _FIND_NAME.format(host=host)
     pause = settings.pause_seconds
@@ -102,9 +99,8 @@ def _security_context(facts: Facts, rank: Rank) -> Object:
     the same as upstream's, so that images that need root work.
     """
     replica = facts.job.replicas[rank.role]
-    spec = replica.template["spec"]
-    pod = spec.get("securityContext") or {}
-    main = main_container(spec["containers"], replica.container).get("securityContext") or {}
+    pod = replica.template["spec"].get("securityContext") or {}
+    main = replica.main_container.get("securityContext") or {}
     context: Object = {field: main[field] for field in _COPIED if main.get(field)}
     if main.get("allowPrivilegeEscalation") is False:
         context["allowPrivilegeEscalation"] = False

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from functools import partial
 
-from trainwright.api.defaults import main_container
 from trainwright.api.labels import JOB_ROLE
 from trainwright.engine.children.labels import earlier_labels, rank_labels
 from trainwright.engine.children.ranks import Rank
@@ -74,7 +73,7 @@ def _spec(facts: Facts, rank: Rank, template: Object, shape: PodShape) -> Object
 
 
 def _containers(facts: Facts, rank: Rank, containers: list[Object], shape: PodShape) -> list[Object]:
-    main = main_container(containers, facts.job.replicas[rank.role].container)
+    main = facts.job.replicas[rank.role].main_container
     rendered = []
     for container in containers:
         env = [*shape.env, *shape.main_env] if container is main else shape.env
@@ -125,6 +124,5 @@ def _annotations(facts: Facts) -> dict[str, str]:
     if facts.inherited_ports:
         annotations[PORTS] = format_ports(facts.job, facts.inherited_ports)
     if facts.settings.one_machine:
-        total = sum(replica.count for replica in facts.job.replicas.values())
-        annotations[node_annotations.REPLICAS] = str(total)
+        annotations[node_annotations.REPLICAS] = str(facts.job.total_replicas)
     return annotations

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable
 
-from trainwright.api.defaults import main_container
 from trainwright.engine.children.labels import rank_labels
 from trainwright.engine.children.ranks import Rank
 from trainwright.engine.derived_facts import Facts
@@ -13,9 +12,9 @@ from trainwright.objects.metadata import controller_reference
 
 
 def render_service(facts: Facts, rank: Rank) -> Object:
-    job, replica = facts.job, facts.job.replicas[rank.role]
+    job = facts.job
     labels = rank_labels(job, rank)
-    declared = main_container(replica.template["spec"]["containers"], replica.container).get("ports") or []
+    declared = job.replicas[rank.role].main_container.get("ports") or []
     metadata: Object = {
         "name": job.child_name(rank.role, rank.index),
         "namespace": job.namespace,
