@@ -238,11 +238,11 @@ def test_all_occurrences_are_counted_on_their_own_object(steps: list[tuple[str, 
         series = take(correlator, occurrence)
         tallies[series.name] = series
         expected[uid, reason] += 1
-        assert (series.reference["uid"], series.reason, series.last) == (uid, reason, moment)
+        assert (series.occurrence.reference["uid"], series.occurrence.reason, series.last) == (uid, reason, moment)
         assert series.message == (COMBINED_PREFIX if series.combined else "") + message
     counted: Counter[tuple[Any, ...]] = Counter()
     for series in tallies.values():
-        counted[series.reference["uid"], series.reason] += series.count
+        counted[series.occurrence.reference["uid"], series.occurrence.reason] += series.count
     assert counted == expected
 
 

@@ -8,7 +8,7 @@ import hashlib
 import time
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from trainwright.objects import Object
@@ -63,11 +63,8 @@ class EventSeries:
     next write, by the clock of the recorder.
     """
 
-    similarity_key: tuple[str, ...]
-    component: str
-    reference: Object
-    type: str
-    reason: str
+    occurrence: Occurrence
+    """The first one."""
     message: str
     combined: bool
     first: datetime
@@ -79,13 +76,9 @@ class EventSeries:
     not_before: float = 0.0
 
     @property
-    def object_id(self) -> str:
-        return self.similarity_key[0]
-
-    @property
     def namespace(self) -> str:
         """Events of cluster-scoped objects are in the namespace default."""
-        return self.reference.get("namespace") or "default"
+        return self.occurrence.reference.get("namespace") or "default"
 
     @property
     def is_outdated(self) -> bool:
@@ -112,7 +105,7 @@ class EventSeries:
         return {**patch, "message": self.message} if self.combined else patch
 
     def __str__(self) -> str:
-        return str(Occurrence(self.reference, self.type, self.reason, self.message, self.last))
+        return str(replace(self.occurrence, message=self.message))
 
 
 @dataclass(slots=True)
@@ -170,11 +163,7 @@ class EventCorrelator:
         standing = occurrence.standing and not combining
         about = occurrence.reference["name"]
         series = EventSeries(
-            similarity_key=occurrence.similarity_key,
-            component=occurrence.component,
-            reference=occurrence.reference,
-            type=occurrence.type,
-            reason=occurrence.reason,
+            occurrence,
             message=COMBINED_PREFIX + occurrence.message if combining else occurrence.message,
             combined=combining,
             first=occurrence.at,
@@ -194,7 +183,8 @@ class EventCorrelator:
 
     def forget(self, series: EventSeries) -> None:
         """The Event could not be created: the next occurrence starts a new one."""
-        similar = self._similar.get(series.similarity_key)
+        key = series.occurrence.similarity_key
+        similar = self._similar.get(key)
         if similar is None:
             return
         if similar.combined is series:
@@ -203,7 +193,7 @@ class EventCorrelator:
         elif similar.by_message.get(series.message) is series:
             del similar.by_message[series.message]
             self._size -= 1
-        self._drop_if_empty(series.similarity_key, similar)
+        self._drop_if_empty(key, similar)
 
     def new_name(self, about: str) -> str:
         # Names must be unique even within a nanosecond, and if the clock is set back.
@@ -226,19 +216,20 @@ def _digest(occurrence: Occurrence) -> str:
 
 def render_event(series: EventSeries, *, instance: str) -> Object:
     """The core/v1 Event. `instance` is the host of the reporting component."""
-    source = {"component": series.component}
+    occurrence = series.occurrence
+    source = {"component": occurrence.component}
     if instance:
         source["host"] = instance
     return {
         "apiVersion": "v1",
         "kind": "Event",
         "metadata": {"name": series.name, "namespace": series.namespace},
-        "involvedObject": series.reference,
-        "type": series.type,
-        "reason": series.reason,
+        "involvedObject": occurrence.reference,
+        "type": occurrence.type,
+        "reason": occurrence.reason,
         "message": series.message,
         "source": source,
-        "reportingComponent": series.component,
+        "reportingComponent": occurrence.component,
         "reportingInstance": instance,
         "firstTimestamp": format_time(series.first),
         "lastTimestamp": format_time(series.last),

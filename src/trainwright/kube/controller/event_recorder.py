@@ -126,7 +126,7 @@ class EventRecorder:
             await asyncio.gather(self._sending, return_exceptions=True)
 
     def _schedule(self, series: EventSeries) -> None:
-        waiting = self._waiting.setdefault(series.object_id, {})
+        waiting = self._waiting.setdefault(series.occurrence.object_id, {})
         if series in waiting:
             return
         waiting[series] = None
@@ -134,7 +134,7 @@ class EventRecorder:
         self._idle.clear()
         if self._sending is None:
             self._sending = asyncio.create_task(self._controller.run())
-        self._queue.add_after(series.object_id, self._delay_of(series))
+        self._queue.add_after(series.occurrence.object_id, self._delay_of(series))
 
     def _delay_of(self, series: EventSeries) -> float:
         delay = series.not_before - asyncio.get_running_loop().time()
@@ -175,7 +175,7 @@ class EventRecorder:
                 await self._send(requests.patch_request(EVENTS, series.name, patch, namespace=series.namespace))
             except NotFound:
                 # The Event has been deleted.
-                series.restart(self._correlator.new_name(series.reference["name"]))
+                series.restart(self._correlator.new_name(series.occurrence.reference["name"]))
             else:
                 series.written = shown
                 return

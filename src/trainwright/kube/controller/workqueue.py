@@ -89,7 +89,7 @@ class WorkQueue(Generic[K]):
         if due <= loop.time():
             self.add(key)
         else:
-            self._coalescing[key] = loop.call_at(due, self._coalesced, key)
+            self._coalescing[key] = loop.call_at(due, self._due, self._coalescing, key)
 
     def add_after(self, key: K, seconds: float) -> None:
         """Adds the key later. If a key is added several times, the earliest time counts."""
@@ -102,8 +102,8 @@ class WorkQueue(Generic[K]):
         due = loop.time() + seconds
         timer = self._timers.get(key)
         if timer is None or due < timer.when():
-            self._cancel_timer(key)
-            self._timers[key] = loop.call_at(due, self._due, key)
+            self.cancel(key)
+            self._timers[key] = loop.call_at(due, self._due, self._timers, key)
 
     def retry(self, key: K, *, at_least: float = 0.0) -> float:
         """Adds the key after `at_least` seconds plus a back-off that doubles with every retry until `forget`. Returns
@@ -117,7 +117,8 @@ class WorkQueue(Generic[K]):
 
     def cancel(self, key: K) -> None:
         """Cancels `add_after` and `retry` of the key."""
-        self._cancel_timer(key)
+        if timer := self._timers.pop(key, None):
+            timer.cancel()
 
     def forget(self, key: K) -> None:
         """Resets the back-off of the key."""
@@ -154,14 +155,12 @@ class WorkQueue(Generic[K]):
         self._new.clear()
         self._again.clear()
         self._again_coalesced.clear()
-        for key in list(self._timers):
-            self._cancel_timer(key)
-        for timer in self._coalescing.values():
-            timer.cancel()
-        self._coalescing.clear()
-        for getter in self._getters:
-            if not getter.done():
-                getter.set_result(None)
+        for timers in (self._timers, self._coalescing):
+            for timer in timers.values():
+                timer.cancel()
+            timers.clear()
+        while self._getters:
+            self._wake_one()
 
     def _enqueue(self, key: K, waiting: dict[K, float]) -> None:
         if self._shut_down:
@@ -180,12 +179,8 @@ class WorkQueue(Generic[K]):
         del waiting[key]
         return key
 
-    def _due(self, key: K) -> None:
-        del self._timers[key]
-        self.add(key)
-
-    def _coalesced(self, key: K) -> None:
-        del self._coalescing[key]
+    def _due(self, timers: dict[K, asyncio.TimerHandle], key: K) -> None:
+        del timers[key]
         self.add(key)
 
     def _set_done_at(self, key: K) -> None:
@@ -215,8 +210,3 @@ class WorkQueue(Generic[K]):
             if not getter.done():
                 getter.set_result(None)
                 return
-
-    def _cancel_timer(self, key: K) -> None:
-        timer = self._timers.pop(key, None)
-        if timer is not None:
-            timer.cancel()

@@ -4,7 +4,7 @@
 own actions since its start; the sum over all processes is the total.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from urllib.parse import urlsplit
 
@@ -270,39 +270,21 @@ class _QueueState(Collector):
 
     def collect(self) -> Iterable[Metric]:
         state = self._queue.state()
-        yield from _gauges(
-            "workqueue_depth", "Number of jobs that wait for a worker.", _QUEUE_LABELS, self._each(state.waiting)
-        )
-        yield from _gauges(
-            "workqueue_unfinished_work_seconds",
-            "Total time that workers have spent on jobs that they have not finished.",
-            _QUEUE_LABELS,
-            self._each(state.unfinished_seconds),
-        )
-        yield from _gauges(
-            "workqueue_longest_running_processor_seconds",
-            "Time that the slowest worker has spent on its present job.",
-            _QUEUE_LABELS,
-            self._each(state.longest_seconds),
-        )
-        yield from _gauges(
-            "controller_runtime_active_workers",
-            "Number of reconciliations in progress.",
-            ("controller",),
-            self._each(state.working),
-        )
+        waiting = "Number of jobs that wait for a worker."
+        unfinished = "Total time that workers have spent on jobs that they have not finished."
+        longest = "Time that the slowest worker has spent on its present job."
+        working = "Number of reconciliations in progress."
+        yield self._gauge("workqueue_depth", waiting, _QUEUE_LABELS, state.waiting)
+        yield self._gauge("workqueue_unfinished_work_seconds", unfinished, _QUEUE_LABELS, state.unfinished_seconds)
+        yield self._gauge("workqueue_longest_running_processor_seconds", longest, _QUEUE_LABELS, state.longest_seconds)
+        yield self._gauge("controller_runtime_active_workers", working, ("controller",), state.working)
 
-    def _each(self, numbers: Mapping[str, float]) -> Iterator[tuple[str, float]]:
+    def _gauge(self, name: str, text: str, labels: Sequence[str], numbers: Mapping[str, float]) -> Metric:
+        """All labels have the same value: the controller's name."""
+        family = GaugeMetricFamily(name, text, labels=labels)
         for kind, controller in self._controllers.items():
-            yield controller, numbers.get(kind, 0)
-
-
-def _gauges(name: str, text: str, labels: Sequence[str], values: Iterable[tuple[str, float]]) -> Iterator[Metric]:
-    """All labels have the same value: the controller's name."""
-    family = GaugeMetricFamily(name, text, labels=labels)
-    for key, value in values:
-        family.add_metric([key] * len(labels), value)
-    yield family
+            family.add_metric([controller] * len(labels), numbers.get(kind, 0))
+        return family
 
 
 def _result(outcome: Outcome) -> str:
