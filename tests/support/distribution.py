@@ -10,31 +10,44 @@ import pytest
 
 _ROOT = Path(__file__).parents[2]
 
-_EACH_ALONE = {
+_LONGEST = (
+    "tests/node_behaviour",
+    "tests/cli/commands/test_cluster_lifecycle.py",
     "tests/docs/test_commands.py",
-    "tests/examples/test_side_by_side.py",
-}
-"""Files whose tests take long and share nothing: each of their tests is a group."""
+    "tests/insight/faults/test_faults.py",
+    "tests/examples",
+    "tests/walkthroughs",
+    "tests/conformance/test_differential.py",
+    "tests/deploy/test_installation.py",
+    "tests/conformance/test_hostile_manifests.py",
+    "tests/cli/commands/test_run",
+    "tests/end_to_end",
+    "tests/operator/chaos",
+    "tests/conformance",
+    "tests/cluster/node/supervisor",
+    "tests/cluster/node",
+    "tests/cluster/apiserver/kubectl",
+    "tests/deploy",
+    "tests/operator",
+)
+"""Beginnings of the paths of tests, from `make test ARGS=--durations=0`. What does not stand here comes last."""
 
-_LONGEST = ("tests/docs/test_commands.py",)
-"""The files that take longest, the longest first, from `make test ARGS=--durations=0`."""
-
-_LAST = "tests/node_behaviour"
-"""Its cases run in a thread, and Hypothesis does not like that another thread uses `random`."""
+_EACH_ALONE = {"tests/docs/test_commands.py", "tests/examples/test_side_by_side.py"}
+"""Files whose tests take long and share nothing: each of these tests is a group."""
 
 
 def distribute(items: list[pytest.Item]) -> None:
     """Gives every test a group, and sorts the groups. The order within a group stays as it is."""
     for item in items:
         if item.get_closest_marker("xdist_group") is None:
-            item.add_marker(pytest.mark.xdist_group(_group(item)))
-    places = {path: place for place, path in enumerate(_LONGEST)}
-    items.sort(key=lambda item: (_path(item).startswith(_LAST), places.get(_path(item), len(places))))
-
-
-def _group(item: pytest.Item) -> str:
-    return item.nodeid if _path(item) in _EACH_ALONE else _path(item)
+            path = _path(item)
+            item.add_marker(pytest.mark.xdist_group(item.nodeid if path in _EACH_ALONE else path))
+    items.sort(key=lambda item: _place(_path(item)))
 
 
 def _path(item: pytest.Item) -> str:
     return item.path.relative_to(_ROOT).as_posix()
+
+
+def _place(path: str) -> int:
+    return next((place for place, beginning in enumerate(_LONGEST) if path.startswith(beginning)), len(_LONGEST))

@@ -10,7 +10,7 @@ import re
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
@@ -32,7 +32,8 @@ class Case:
 class CaseRunner:
     """While the block runs, a thread runs the cluster and `parallel` cases at a time, in the order of `cases`.
 
-    pytest asks in the same order, so a case that it waits for has started.
+    pytest asks in the same order, so a case that it waits for has started. The thread ends with the last case: tests
+    that follow may use Hypothesis, which does not like that another thread uses `random`.
     """
 
     def __init__(
@@ -59,13 +60,18 @@ class CaseRunner:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._loop is not None and self._stop is not None:
-            self._loop.call_soon_threadsafe(self._stop.set)
+            with suppress(RuntimeError):  # the thread has ended
+                self._loop.call_soon_threadsafe(self._stop.set)
         self._thread.join(STOP_SECONDS)
         self._ended.result(0)
 
     def result(self, name: str) -> None:
         """Waits for the case and raises what it raised."""
-        self._results[name].result()
+        try:
+            self._results[name].result()
+        finally:
+            if all(result.done() for result in self._results.values()):
+                self._thread.join(STOP_SECONDS)
 
     def _run(self) -> None:
         try:
@@ -89,10 +95,12 @@ class CaseRunner:
         async with self._cluster as running:
             self._started.set()
             tasks = [asyncio.create_task(self._run_case(case, running, slots)) for case in self._cases]
-            await self._stop.wait()
-            for task in tasks:  # of cases that pytest no longer asks for
+            ended: asyncio.Future[Any] = asyncio.gather(*tasks, return_exceptions=True)
+            stopped: asyncio.Task[Any] = asyncio.create_task(self._stop.wait())
+            await asyncio.wait({ended, stopped}, return_when=asyncio.FIRST_COMPLETED)
+            for task in (stopped, *tasks):  # of cases that pytest no longer asks for
                 task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await asyncio.gather(ended, stopped, return_exceptions=True)
 
     async def _run_case(self, case: Case, running: RunningNode, slots: asyncio.Semaphore) -> None:
         async with slots:
