@@ -27,7 +27,12 @@ async def harness(job_plane: ControlPlane, real_namespace: str, tmp_path: Path) 
         yield cluster
 
 
-@pytest.fixture(params=["embedded", pytest.param("real", marks=pytest.mark.apiserver)])
+@pytest.fixture(
+    params=[
+        pytest.param("embedded", marks=pytest.mark.thorough("embedded", sample=2)),
+        pytest.param("real", marks=pytest.mark.apiserver),
+    ]
+)
 async def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[ClusterHarness]:
     """For items that are quick enough to be run on both clusters."""
     if request.param == "embedded":

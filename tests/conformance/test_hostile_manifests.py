@@ -57,7 +57,7 @@ class WriteCounter(Client):
 @pytest.mark.thorough("closed")  # where the server refuses most of them, so that the operator sees few
 @BOTH_SCHEMAS
 @settings(
-    max_examples=5 + (settings.default.max_examples // 50 if settings.default else 0),
+    max_examples=2 + (settings.default.max_examples // 50 if settings.default else 0),
     phases=[Phase.generate],  # every example is a dozen jobs already
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large],
 )

@@ -11,6 +11,8 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 
+# tests/deploy/test_dockerfile.py installs the command too, and docs/how-to/choose-the-python.md runs a user's Python.
+@pytest.mark.thorough
 @pytest.mark.skipif(importlib.util.find_spec("ensurepip") is None, reason="this Python cannot create environments")
 def test_installed_command_runs_a_program_with_the_python_of_the_user(tmp_path: Path) -> None:
     tool, users = tmp_path / "tool", tmp_path / "users-python"

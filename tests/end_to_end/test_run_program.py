@@ -26,7 +26,7 @@ def embedded(tmp_path_factory: pytest.TempPathFactory) -> Any:
 @pytest.mark.torch
 @pytest.mark.parametrize(
     ("flag", "processes"),
-    [("--workers", 2), *([("--workers", 1), ("--workers", 4), ("--nproc", 2)] if THOROUGH else [])],
+    [("--workers", 1), *([("--workers", 2), ("--workers", 4), ("--nproc", 2)] if THOROUGH else [])],
 )
 def test_the_files_are_those_of_torchrun(embedded: UpCommand, tmp_path: Path, flag: str, processes: int) -> None:
     ours, theirs = tmp_path / "ours", tmp_path / "theirs"

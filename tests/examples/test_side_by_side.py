@@ -47,8 +47,11 @@ def run_copy(up: UpCommand, directory: Path) -> Result:
 @pytest.mark.parametrize(
     ("example", "sandbox"),
     [
-        pytest.param("pytorch-digits", "strongest", marks=pytest.mark.torch),
-        pytest.param("pytorch-digits", "plain", marks=[pytest.mark.torch, pytest.mark.thorough]),
+        # tests/end_to_end/test_many_jobs.py runs ten PyTorchJobs with the same port.
+        *(
+            pytest.param("pytorch-digits", sandbox, marks=[pytest.mark.torch, pytest.mark.thorough])
+            for sandbox in ("strongest", "plain")
+        ),
         # test_frameworks.py trains with parameter servers: twice four processes of TensorFlow would show little more.
         *(trained(example, "strongest", thorough=FRAMEWORKS[example] == "tensorflow") for example in FRAMEWORKS),
         *(trained(example, "plain", thorough=True) for example in AT_PLAIN),
