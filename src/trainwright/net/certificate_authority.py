@@ -99,7 +99,7 @@ def organizations_of(request: bytes) -> list[str]:
 
     try:
         subject = x509.load_pem_x509_csr(request).subject
-        return [str(one.value) for one in subject.get_attributes_for_oid(NameOID.ORGANIZATION_NAME)]
+        return [str(organization.value) for organization in subject.get_attributes_for_oid(NameOID.ORGANIZATION_NAME)]
     except (ValueError, TypeError):
         return []
 

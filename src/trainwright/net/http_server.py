@@ -45,7 +45,7 @@ class Limits:
     """For the TLS handshake, and then for the first request to arrive."""
     keepalive_seconds: float = 90.0
     line_bytes: int = 128 * 1024
-    """Of the first line of a request, and of each header."""
+    """The most bytes of the first line of a request, and of each header."""
 
 
 class HttpServer:

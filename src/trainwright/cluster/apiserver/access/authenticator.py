@@ -92,8 +92,8 @@ class Authenticator:
         fields = [(key, value) for key, values in extra.items() for value in values]
         wanted += [(_AUTHENTICATION_GROUP, "userextras", key, "", value) for key, value in fields]
         wanted += [(_AUTHENTICATION_GROUP, "uids", "", "", uid)] if uid else []
-        for one in wanted:
-            self._authorizer.check(sender, Attributes("impersonate", *one))
+        for target in wanted:
+            self._authorizer.check(sender, Attributes("impersonate", *target))
         if account and not groups:
             groups = list(service_account_groups(account[0]))
         if name == ANONYMOUS:

@@ -120,7 +120,7 @@ class Authorizer:
             bindings |= self._bindings.get(subject, {})
         cluster: list[_Grant] = []
         by_namespace: dict[str, list[_Grant]] = {}
-        for (_, (namespace, _name)), stored in sorted(bindings.items(), key=lambda one: one[0]):
+        for (_, (namespace, _name)), stored in sorted(bindings.items(), key=lambda item: item[0]):
             grants = by_namespace.setdefault(namespace, []) if namespace else cluster
             grants.append(self._grant(stored, set(subjects)))
         return _Grants(tuple(cluster), {namespace: tuple(grants) for namespace, grants in by_namespace.items()})
@@ -128,7 +128,7 @@ class Authorizer:
     def _grant(self, binding: Stored, subjects: set[_Subject]) -> _Grant:
         namespace, name = binding.key
         reference = binding.obj["roleRef"]
-        subject = next(one for one in binding.obj["subjects"] if _subject(one, namespace) in subjects)
+        subject = next(subject for subject in binding.obj["subjects"] if _subject(subject, namespace) in subjects)
         named = subject["name"]
         if subject["kind"] == "ServiceAccount":
             named = f"{named}/{subject.get('namespace') or namespace}"
@@ -160,7 +160,7 @@ def _forbidden(user: UserInfo, wanted: Attributes, reason: str) -> StatusError:
 
 
 def _subjects(binding: Stored) -> set[_Subject]:
-    found = (_subject(one, binding.key[0]) for one in binding.obj.get("subjects") or ())
+    found = (_subject(subject, binding.key[0]) for subject in binding.obj.get("subjects") or ())
     return {subject for subject in found if subject is not None}
 
 

@@ -23,5 +23,5 @@ def with_missing_policy(existing: Object, default: Object) -> Object | None:
         return None
     field = "subjects" if "roleRef" in default else "rules"
     present: list[Any] = existing.get(field) or []
-    missing = [one for one in default.get(field) or () if one not in present]
+    missing = [entry for entry in default.get(field) or () if entry not in present]
     return existing | {field: [*present, *missing]} if missing else None

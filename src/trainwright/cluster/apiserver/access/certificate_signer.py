@@ -24,7 +24,7 @@ class CertificateSigner:
     def is_responsible(self, request: Object) -> bool:
         """True for an approved request of a client certificate that has none yet."""
         status = request.get("status") or {}
-        types = {one.get("type") for one in status.get("conditions") or ()}
+        types = {condition.get("type") for condition in status.get("conditions") or ()}
         waiting = "Approved" in types and not types & {"Denied", "Failed"} and not status.get("certificate")
         return waiting and request["spec"].get("signerName") == SIGNER
 

@@ -46,7 +46,7 @@ class PolicyRule:
         return (
             _has_all(self.verbs, single.verbs)
             and _has_all(self.groups, single.groups)
-            and all(_ALL in self.resources or self._has_named_resource(one) for one in single.resources)
+            and all(_ALL in self.resources or self._has_named_resource(resource) for resource in single.resources)
             and all(any(_url_covers(own, url) for own in self.urls) for url in single.urls)
             and (not self.names or (bool(single.names) and set(single.names) <= set(self.names)))
         )
@@ -101,7 +101,7 @@ def quoted_list(values: Iterable[str]) -> str:
 
 
 def _has_all(own: Sequence[str], wanted: Iterable[str]) -> bool:
-    return _ALL in own or all(one in own for one in wanted)
+    return _ALL in own or all(value in own for value in wanted)
 
 
 def _url_covers(own: str, url: str) -> bool:

@@ -138,9 +138,9 @@ class ServiceAccountTokens:
             return self._authenticate_legacy(token, claims, audiences)
         if claims.get("iss") != ISSUER:
             raise InvalidTokenError("invalid issuer")
-        matching = tuple(one for one in audiences if one in claims["aud"])
+        matching = tuple(audience for audience in audiences if audience in claims["aud"])
         if not matching:
-            wanted, given = (" ".join(f'"{one}"' for one in each) for each in (claims["aud"], audiences))
+            wanted, given = (" ".join(f'"{audience}"' for audience in each) for each in (claims["aud"], audiences))
             raise InvalidTokenError(f"token audiences [{wanted}] is invalid for the target audiences [{given}]")
         moment = now.timestamp()
         if claims["exp"] < moment - _LEEWAY.total_seconds():
@@ -197,7 +197,7 @@ class ServiceAccountTokens:
         found = account.obj["metadata"] if account is not None else {}
         if found.get("uid") != uid or "deletionTimestamp" in found:
             raise InvalidTokenError("service account token has been invalidated")
-        matching = tuple(one for one in audiences if one == ISSUER)
+        matching = tuple(audience for audience in audiences if audience == ISSUER)
         if not matching:
             raise InvalidTokenError("the token is for this API server only")
         return Authenticated(_user(namespace, name, uid, {}), matching)
@@ -262,7 +262,7 @@ def _read_spec(body: Object) -> Object:
     audiences = value_at(spec, "audiences") or [ISSUER]
     seconds = value_at(spec, "expirationSeconds")
     seconds = _DEFAULT_SECONDS if seconds is None else seconds
-    well_formed = isinstance(audiences, list) and all(isinstance(one, str) for one in audiences)
+    well_formed = isinstance(audiences, list) and all(isinstance(audience, str) for audience in audiences)
     if not well_formed or not isinstance(seconds, int) or isinstance(seconds, bool):
         raise errors.undecodable(_TOKEN_REQUEST, "spec: audiences must be text, expirationSeconds a number")
     if reference is not None and not (

@@ -92,13 +92,13 @@ def api_resource_list(registry: Registry, group: str, version: str) -> Object | 
     resources: list[Object] = []
     for kind in _types(registry, group, version):
         resources += _api_resources(kind)
-    for one, verbs in _computed(registry, group, version):
+    for resource, verbs in _computed(registry, group, version):
         resources.append(
             {
-                "name": one.plural,
-                "singularName": one.kind.lower(),
-                "namespaced": one.namespaced,
-                "kind": one.kind,
+                "name": resource.plural,
+                "singularName": resource.kind.lower(),
+                "namespaced": resource.namespaced,
+                "kind": resource.kind,
                 "verbs": verbs,
             }
         )
@@ -108,14 +108,18 @@ def api_resource_list(registry: Registry, group: str, version: str) -> Object | 
 
 def _groups(registry: Registry) -> dict[str, list[str]]:
     groups = registry.versions()
-    for one in registry.computed:
-        groups.setdefault(one.group, [one.version])
+    for resource in registry.computed:
+        groups.setdefault(resource.group, [resource.version])
     return groups
 
 
 def _computed(registry: Registry, group: str, version: str) -> list[tuple[Resource, list[str]]]:
     wanted = (group, version)
-    return [(one, list(verbs)) for one, verbs in registry.computed.items() if (one.group, one.version) == wanted]
+    return [
+        (resource, list(verbs))
+        for resource, verbs in registry.computed.items()
+        if (resource.group, resource.version) == wanted
+    ]
 
 
 def _types(registry: Registry, group: str, version: str) -> Iterable[ResourceType]:
@@ -125,13 +129,13 @@ def _types(registry: Registry, group: str, version: str) -> Iterable[ResourceTyp
 def _aggregated_resources(registry: Registry, group: str, version: str) -> list[Object]:
     computed = [
         {
-            "resource": one.plural,
-            "responseKind": {"group": group, "version": version, "kind": one.kind},
-            "scope": "Namespaced" if one.namespaced else "Cluster",
-            "singularResource": one.kind.lower(),
+            "resource": resource.plural,
+            "responseKind": {"group": group, "version": version, "kind": resource.kind},
+            "scope": "Namespaced" if resource.namespaced else "Cluster",
+            "singularResource": resource.kind.lower(),
             "verbs": verbs,
         }
-        for one, verbs in _computed(registry, group, version)
+        for resource, verbs in _computed(registry, group, version)
     ]
     return [*(_aggregated_resource(kind) for kind in _types(registry, group, version)), *computed]
 

@@ -75,11 +75,11 @@ class OpenApi:
 
     def _types(self, group: str, version: str) -> list[ResourceType]:
         types = self._registry.types()
-        return [one for one in types if (one.resource.group, one.resource.version) == (group, version)]
+        return [kind for kind in types if (kind.resource.group, kind.resource.version) == (group, version)]
 
     def _fingerprint(self, group: str, version: str) -> bytes:
         types = self._types(group, version)
-        return encode([[one.resource.kind, one.schema.root if one.custom else ""] for one in types])
+        return encode([[kind.resource.kind, kind.schema.root if kind.custom else ""] for kind in types])
 
 
 def _document(types: list[ResourceType]) -> Object:
@@ -115,7 +115,8 @@ def _swagger(document: Object) -> Object:
         "swagger": "2.0",
         "info": document["info"],
         "paths": {
-            path: {verb: _operation_v2(one) for verb, one in verbs.items()} for path, verbs in document["paths"].items()
+            path: {verb: _operation_v2(operation) for verb, operation in verbs.items()}
+            for path, verbs in document["paths"].items()
         },
         "definitions": {name: _schema_v2(schema) for name, schema in document["components"]["schemas"].items()},
     }
@@ -126,21 +127,24 @@ def _operation_v2(operation: Object) -> Object:
     for code, reply in operation["responses"].items():
         schema = reply["content"]["application/json"]["schema"]
         replies[code] = {"description": reply["description"], "schema": _schema_v2(schema)}
-    parameters = [{"name": one["name"], "in": one["in"], **one["schema"]} for one in operation.get("parameters", ())]
+    parameters = [
+        {"name": parameter["name"], "in": parameter["in"], **parameter["schema"]}
+        for parameter in operation.get("parameters", ())
+    ]
     shown = operation | {"responses": replies, "consumes": ["*/*"], "produces": ["application/json"]}
     return shown | ({"parameters": parameters} if parameters else {})
 
 
 def _schema_v2(schema: Any) -> Any:
     if isinstance(schema, list):
-        return [_schema_v2(one) for one in schema]
+        return [_schema_v2(item) for item in schema]
     if not isinstance(schema, dict):
         return schema
     shown = {key: value for key, value in schema.items() if key not in _NOT_IN_V2}
     if isinstance(shown.get("$ref"), str):
         return {"$ref": shown["$ref"].replace(_PREFIX, _V2_PREFIX)}
     if isinstance(shown.get("properties"), dict):
-        shown["properties"] = {name: _schema_v2(one) for name, one in shown["properties"].items()}
+        shown["properties"] = {name: _schema_v2(field) for name, field in shown["properties"].items()}
     for key in ("items", "additionalProperties", "allOf"):
         if key in shown:
             shown[key] = _schema_v2(shown[key])

@@ -66,7 +66,9 @@ def _printable(text: str) -> str:
     """Without the control characters of values that users wrote, which are not allowed in headers."""
     if text.isprintable():
         return text
-    return "".join(one if one.isprintable() or one == " " else "\ufffd" for one in text.replace("\n", " "))
+    return "".join(
+        character if character.isprintable() or character == " " else "\ufffd" for character in text.replace("\n", " ")
+    )
 
 
 def status_response(code: int, details: Object) -> Response:

@@ -231,7 +231,7 @@ def _subschema(schema: dict[str, Any]) -> Check:
         if wanted and (not isinstance(value, wanted) or (isinstance(value, bool) and bool not in wanted)):
             given, expected = json_type(value), schema["type"]
             return [invalid_type(path, given, f'{path} in body must be of type {expected}: "{given}"')]
-        found = [error for one in own for error in one(value, path)]
+        found = [error for check_keyword in own for error in check_keyword(value, path)]
         if isinstance(value, dict):
             found += [required(f"{path}.{name}") for name in needed if name not in value]
             for name in fields.keys() & value.keys():

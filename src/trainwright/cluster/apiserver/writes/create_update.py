@@ -213,9 +213,9 @@ def _schema_errors(kind: ResourceType, obj: Object, decoded: DecodedObject, subr
     written = decoded.findings.errors
     if kind.has_status:
         in_status = subresource == "status"
-        written = [one for one in written if bool(_STATUS_PATH.match(one.path)) is in_status]
+        written = [error for error in written if bool(_STATUS_PATH.match(error.path)) is in_status]
     found = [*metadata_errors(obj, kind), *written]
-    blocked = kind.schema.has_validation_rules and any(one.type in _BLOCKS_RULES for one in found)
+    blocked = kind.schema.has_validation_rules and any(error.type in _BLOCKS_RULES for error in found)
     return [*found, *_scale_errors(kind, obj), *([_RULES_NOT_CHECKED] if blocked else [])]
 
 
@@ -225,7 +225,7 @@ def _new_finalizers(new: Object, old: Object) -> list[FieldError]:
     added = sorted({*new["metadata"].get("finalizers", [])} - {*old["metadata"].get("finalizers", [])})
     if not added:
         return []
-    listed = "[]string{" + ", ".join(f'"{one}"' for one in added) + "}"
+    listed = "[]string{" + ", ".join(f'"{finalizer}"' for finalizer in added) + "}"
     why = f"no new finalizers can be added if the object is being deleted, found new finalizers {listed}"
     return [field_errors.forbidden("metadata.finalizers", why)]
 

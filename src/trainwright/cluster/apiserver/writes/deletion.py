@@ -89,9 +89,9 @@ def _shortens(kind: ResourceType, obj: Object, options: DeleteOptions) -> bool:
 
 def _finalizers(finalizers: list[str], propagation: str | None, default: str | None) -> list[str]:
     if propagation is None:
-        if default is None or any(one in _PROPAGATION_FINALIZERS.values() for one in finalizers):
+        if default is None or any(finalizer in _PROPAGATION_FINALIZERS.values() for finalizer in finalizers):
             return finalizers
         propagation = default
-    kept = [one for one in finalizers if one not in _PROPAGATION_FINALIZERS.values()]
+    kept = [finalizer for finalizer in finalizers if finalizer not in _PROPAGATION_FINALIZERS.values()]
     added = _PROPAGATION_FINALIZERS.get(propagation)
     return [*kept, added] if added else kept

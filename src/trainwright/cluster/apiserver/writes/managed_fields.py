@@ -54,23 +54,25 @@ def read_entries(obj: Object | None) -> list[ManagedFieldsEntry]:
     managed = ((obj or {}).get("metadata") or {}).get("managedFields") or []
     return [
         ManagedFieldsEntry(
-            str(one.get("manager", "")),
-            str(one.get("operation", "Update")),
-            str(one.get("apiVersion", "")),
-            str(one.get("subresource", "")),
-            str(one.get("time", "")),
-            from_fields_v1(one.get("fieldsV1")),
+            str(entry.get("manager", "")),
+            str(entry.get("operation", "Update")),
+            str(entry.get("apiVersion", "")),
+            str(entry.get("subresource", "")),
+            str(entry.get("time", "")),
+            from_fields_v1(entry.get("fieldsV1")),
         )
-        for one in managed
-        if one
+        for entry in managed
+        if entry
     ]
 
 
 def write_entries(obj: Object, entries: list[ManagedFieldsEntry]) -> None:
-    kept = sorted((one for one in entries if one.paths), key=lambda one: (one.operation, one.time, one.manager))
+    kept = sorted(
+        (entry for entry in entries if entry.paths), key=lambda entry: (entry.operation, entry.time, entry.manager)
+    )
     obj["metadata"].pop("managedFields", None)
     if kept:
-        obj["metadata"]["managedFields"] = [one.to_object() for one in kept]
+        obj["metadata"]["managedFields"] = [entry.to_object() for entry in kept]
 
 
 def record_update(kind: ResourceType, old: Object | None, new: Object, manager: FieldManager) -> None:
@@ -87,7 +89,7 @@ def record_update(kind: ResourceType, old: Object | None, new: Object, manager: 
         changed = {path for path in changed if path[0] != "f:status"}  # only the subresource writes the status
     removed = before.keys() - after.keys()
     if changed or removed:
-        own = next((one for one in entries if one.is_of(manager)), None)
+        own = next((entry for entry in entries if entry.is_of(manager)), None)
         if own is None:
             own = ManagedFieldsEntry(
                 manager.name, manager.operation, kind.resource.api_version, manager.subresource, ""

@@ -44,16 +44,16 @@ def apply_object(
     applied_fields = flatten(applied, root, lookup)
     current = flatten(old, root, lookup) if old else {}
     entries = read_entries(old)
-    own = next((one for one in entries if one.is_of(manager)), None)
-    others = [one for one in entries if one is not own]
+    own = next((entry for entry in entries if entry.is_of(manager)), None)
+    others = [entry for entry in entries if entry is not own]
 
-    conflicts = {id(one): _conflicting(one, applied_fields, current) for one in others}
+    conflicts = {id(entry): _conflicting(entry, applied_fields, current) for entry in others}
     if any(conflicts.values()) and not force:
-        raise _conflict([(one, conflicts[id(one)]) for one in others if conflicts[id(one)]])
-    for one in others:
-        one.paths -= conflicts[id(one)]
+        raise _conflict([(entry, conflicts[id(entry)]) for entry in others if conflicts[id(entry)]])
+    for entry in others:
+        entry.paths -= conflicts[id(entry)]
 
-    owned_by_others = set[Path]().union(*(one.paths for one in others))
+    owned_by_others = set[Path]().union(*(entry.paths for entry in others))
     no_longer_applied = (own.paths if own else set()) - applied_fields.keys() - owned_by_others
     merged = _merge(kind, old or {}, applied)
     removals = _removals(no_longer_applied, owned_by_others | applied_fields.keys())
@@ -123,7 +123,7 @@ def _conflict(conflicts: list[tuple[ManagedFieldsEntry, set[Path]]]) -> StatusEr
 
 
 def _listed(title: str, fields: Iterable[str]) -> str:
-    return "\n".join([title, *(f"- {one}" for one in fields)])
+    return "\n".join([title, *(f"- {field}" for field in fields)])
 
 
 def _merge(kind: ResourceType, old: Object, applied: Object) -> Object:

@@ -81,8 +81,8 @@ def _merge_field(target: Any, value: Any, schema: Schema, lookup: Lookup) -> Any
 
 
 def _merge_list(target: list[Any], patch: list[Any], key: str, schema: Schema, lookup: Lookup) -> list[Any]:
-    if any(isinstance(one, dict) and one.get("$patch") == "replace" and len(one) == 1 for one in patch):
-        return [one for one in patch if one != {"$patch": "replace"}]
+    if any(isinstance(item, dict) and item.get("$patch") == "replace" and len(item) == 1 for item in patch):
+        return [item for item in patch if item != {"$patch": "replace"}]
     # By identity of the key, with the elements that share it: lists can have ten thousands of elements.
     merged: dict[int, Any] = dict(enumerate(target))
     places: dict[str, list[int]] = {}

@@ -47,7 +47,7 @@ def bound_pod(pod: Object, node: str, moment: str, metadata: Object) -> Object:
     """The pod with its node and the annotations and labels of the Binding's `metadata`."""
     scheduled = {"type": "PodScheduled", "status": "True", "lastProbeTime": None, "lastTransitionTime": moment}
     status = pod.get("status") or {}
-    others = [one for one in status.get("conditions") or [] if one.get("type") != "PodScheduled"]
+    others = [condition for condition in status.get("conditions") or [] if condition.get("type") != "PodScheduled"]
     merged = dict(pod["metadata"])
     for field in ("annotations", "labels"):
         if metadata.get(field):

@@ -59,8 +59,8 @@ def _merged(items: Iterable[Object], field: str) -> dict[str, str]:
 
 
 def _pod_problems(spec: Object, items: Iterable[Object]) -> Iterator[str]:
-    containers = [_resources(one) for one in spec.get("containers") or ()]
-    initial = [_resources(one) for one in spec.get("initContainers") or ()]
+    containers = [_resources(container) for container in spec.get("containers") or ()]
+    initial = [_resources(container) for container in spec.get("initContainers") or ()]
     for item in items:
         if item.get("type") == CONTAINER:
             for requests, limits in (*containers, *initial):
@@ -69,11 +69,11 @@ def _pod_problems(spec: Object, items: Iterable[Object]) -> Iterator[str]:
             totals = [
                 largest_amounts([add_amounts(map(parse_amounts, many)), *map(parse_amounts, first)])
                 for many, first in (
-                    ([one for one, _ in containers], [one for one, _ in initial]),
-                    ([one for _, one in containers], [one for _, one in initial]),
+                    ([requests for requests, _ in containers], [requests for requests, _ in initial]),
+                    ([limits for _, limits in containers], [limits for _, limits in initial]),
                 )
             ]
-            requests, limits = ({name: format_quantity(value) for name, value in one.items()} for one in totals)
+            requests, limits = ({name: format_quantity(value) for name, value in amounts.items()} for amounts in totals)
             yield from _problems(item, requests, limits)
 
 
@@ -106,7 +106,7 @@ def _problems(item: Object, requests: Mapping[str, str], limits: Mapping[str, st
 def _ratio_problems(item: Object, requests: Mapping[str, str], limits: Mapping[str, str]) -> Iterator[str]:
     for name, bound in sorted((item.get("maxLimitRequestRatio") or {}).items()):
         ratio = f"{name} max limit to request ratio per {item['type']} is {bound}"
-        request, limit = (parse_quantity(one.get(name, 0)) for one in (requests, limits))
+        request, limit = (parse_quantity(amounts.get(name, 0)) for amounts in (requests, limits))
         if request == _ZERO:
             yield f"{ratio}, but no request is specified or request is 0"
         elif limit == _ZERO:

@@ -43,5 +43,5 @@ def admit_priority_class(store: ObjectStore, priority: Object) -> None:
 
 
 def _default_class(store: ObjectStore) -> Object | None:
-    found = [one.obj for one in store.list(PRIORITY_CLASSES.qualified_plural) if one.obj.get("globalDefault")]
-    return min(found, key=lambda one: int(one["value"]), default=None)
+    found = [stored.obj for stored in store.list(PRIORITY_CLASSES.qualified_plural) if stored.obj.get("globalDefault")]
+    return min(found, key=lambda priority: int(priority["value"]), default=None)

@@ -56,19 +56,21 @@ def _check(
     limits = parse_amounts(hard)
     used = total_usage(quota, _counted(store, kind, namespace))
     exceeded = sorted(
-        one for one, amount in requested.items() if one in limits and amount and used[one] + amount > limits[one]
+        resource
+        for resource, amount in requested.items()
+        if resource in limits and amount and used[resource] + amount > limits[resource]
     )
     if exceeded:
         why = (
             f"exceeded quota: {name}, requested: {_shown(requested, exceeded)}, used: {_shown(used, exceeded)}, "
-            f"limited: {','.join(f'{one}={hard[one]}' for one in exceeded)}"
+            f"limited: {','.join(f'{resource}={hard[resource]}' for resource in exceeded)}"
         )
         raise errors.forbidden(kind.resource, obj["metadata"]["name"], why)
 
 
 def _counted(store: ObjectStore, kind: ResourceType, namespace: str) -> Iterable[tuple[Resource, Object]]:
     """Only objects of this kind use what a new one requests."""
-    return ((kind.resource, one.obj) for one in store.list(kind.key, namespace))
+    return ((kind.resource, stored.obj) for stored in store.list(kind.key, namespace))
 
 
 def _shown(amounts: Mapping[str, Fraction], names: Iterable[str]) -> str:

@@ -41,18 +41,18 @@ def admit_pod(store: ObjectStore, pod: Object, namespace: str) -> None:
     if _mounts_token(account, spec):
         mount_token(spec)
     if not spec.get("imagePullSecrets") and account.get("imagePullSecrets"):
-        spec["imagePullSecrets"] = [{"name": one.get("name", "")} for one in account["imagePullSecrets"]]
+        spec["imagePullSecrets"] = [{"name": secret.get("name", "")} for secret in account["imagePullSecrets"]]
 
 
 def mount_token(spec: Object) -> None:
     """Adds the projected volume with token, CA and namespace, and mounts it in every container."""
     volumes = spec.get("volumes") or []
-    own = next((one["name"] for one in volumes if str(one.get("name")).startswith(_VOLUME_PREFIX)), None)
+    own = next((volume["name"] for volume in volumes if str(volume.get("name")).startswith(_VOLUME_PREFIX)), None)
     volume = own or generated_name(_VOLUME_PREFIX)
     needed = False
     for container in (*(spec.get("initContainers") or ()), *(spec.get("containers") or ())):
         mounts = container.get("volumeMounts") or []
-        if all(one.get("mountPath") != _MOUNT_PATH for one in mounts):
+        if all(mount.get("mountPath") != _MOUNT_PATH for mount in mounts):
             container["volumeMounts"] = [*mounts, {"name": volume, "readOnly": True, "mountPath": _MOUNT_PATH}]
             needed = True
     if needed and own is None:

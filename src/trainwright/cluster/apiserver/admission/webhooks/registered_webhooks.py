@@ -108,20 +108,26 @@ class WebhookSource:
         key = (kind.key, kind.resource.version, operation.subresource, operation.verb, operation.is_namespaced)
         found = self._by_rule.get(key)
         if found is None:
-            found = tuple(one for webhook in self._webhooks if (one := self._invocation(webhook, operation)))
+            found = tuple(
+                invocation for webhook in self._webhooks if (invocation := self._invocation(webhook, operation))
+            )
             self._by_rule[key] = found
         return found
 
     def _invocation(self, webhook: Webhook, operation: Operation) -> Invocation | None:
-        others = [one for one in self._versions_of(operation.kind) if one is not operation.kind]
+        others = [version for version in self._versions_of(operation.kind) if version is not operation.kind]
         for kind in (operation.kind, *(others if webhook.matches_equivalents else ())):
             if any(_rule_matches(rule, kind.resource, operation) for rule in webhook.rules):
                 return Invocation(webhook, kind)
         return None
 
     def _load(self) -> tuple[Webhook, ...]:
-        stored = sorted(self._store.list(self._resource.qualified_plural), key=lambda one: one.key)
-        return tuple(_read(one, webhook) for one in stored for webhook in one.obj.get("webhooks") or ())
+        stored = sorted(self._store.list(self._resource.qualified_plural), key=lambda configuration: configuration.key)
+        return tuple(
+            _read(configuration, webhook)
+            for configuration in stored
+            for webhook in configuration.obj.get("webhooks") or ()
+        )
 
     def _forget(self) -> None:
         self._webhooks = None
@@ -135,7 +141,7 @@ def selectors_match(webhook: Webhook, namespace_labels: dict[str, str] | None, *
     if not webhook.objects.requirements:
         return True
     return any(
-        webhook.objects.matches((one.get("metadata") or {}).get("labels") or {}) for one in objects if one is not None
+        webhook.objects.matches((obj.get("metadata") or {}).get("labels") or {}) for obj in objects if obj is not None
     )
 
 
@@ -147,7 +153,10 @@ def _rule_matches(rule: Object, resource: Resource, operation: Operation) -> boo
         _has(rule.get("operations"), operation.verb)
         and _has(rule.get("apiGroups"), resource.group)
         and _has(rule.get("apiVersions"), resource.version)
-        and any(_resource_matches(one, resource.plural, operation.subresource) for one in rule.get("resources") or ())
+        and any(
+            _resource_matches(pattern, resource.plural, operation.subresource)
+            for pattern in rule.get("resources") or ()
+        )
     )
 
 

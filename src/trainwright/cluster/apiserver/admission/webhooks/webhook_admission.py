@@ -74,10 +74,10 @@ class WebhookAdmission:
             changed, new = await self._mutate_once(invocation, asked, default)
             asked = replace(asked, new=new)
             if changed:
-                again += [one for one in called if one not in again]
+                again += [earlier for earlier in called if earlier not in again]
             if invocation.webhook.is_reinvoked:
                 called.append(invocation)
-        for invocation in (one for one in invocations if one in again):
+        for invocation in (invocation for invocation in invocations if invocation in again):
             if self._selected(invocation, asked):
                 _, new = await self._mutate_once(invocation, asked, default)
                 asked = replace(asked, new=new)
@@ -85,10 +85,14 @@ class WebhookAdmission:
 
     async def validate(self, asked: AdmissionRequest) -> None:
         """Raises the first rejection, after all webhooks have answered."""
-        wanted = [one for one in self._validating.invocations(asked.operation) if self._selected(one, asked)]
+        wanted = [
+            invocation
+            for invocation in self._validating.invocations(asked.operation)
+            if self._selected(invocation, asked)
+        ]
         if not wanted:
             return
-        found = await asyncio.gather(*(self._ask(one, asked, mutating=False) for one in wanted))
+        found = await asyncio.gather(*(self._ask(invocation, asked, mutating=False) for invocation in wanted))
         for invocation, verdict in zip(wanted, found, strict=True):
             if isinstance(verdict, StatusError):
                 raise verdict

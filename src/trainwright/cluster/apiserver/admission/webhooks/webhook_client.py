@@ -105,7 +105,7 @@ class WebhookClient:
         if stored is None:
             raise LookupError(f'service "{name}" not found')
         spec = stored.obj.get("spec") or {}
-        wanted = next((one for one in spec.get("ports") or () if one.get("port") == port), None)
+        wanted = next((served for served in spec.get("ports") or () if served.get("port") == port), None)
         if wanted is None:
             raise LookupError(f'no service port {port} found for service "{name}"')
         found = self._pod_addresses(namespace, spec["selector"], wanted) if spec.get("selector") else None
@@ -127,16 +127,16 @@ class WebhookClient:
     def _endpoint_addresses(self, namespace: str, name: str, port: Object) -> Iterator[str]:
         stored = self._store.get(_ENDPOINTS, namespace, name)
         for subset in (stored.obj.get("subsets") if stored else None) or ():
-            for one in subset.get("ports") or ():
-                if one.get("name", "") == port.get("name", ""):
-                    yield from (f"{address['ip']}:{one['port']}" for address in subset.get("addresses") or ())
+            for served in subset.get("ports") or ():
+                if served.get("name", "") == port.get("name", ""):
+                    yield from (f"{address['ip']}:{served['port']}" for address in subset.get("addresses") or ())
 
 
 def _target_port(pod: Object, target: Any) -> int | None:
     if isinstance(target, int):
         return target
     ports = (port for container in pod["spec"]["containers"] for port in container.get("ports") or ())
-    return next((int(one["containerPort"]) for one in ports if one.get("name") == target), None)
+    return next((int(port["containerPort"]) for port in ports if port.get("name") == target), None)
 
 
 def _context(authority: bytes) -> ssl.SSLContext:

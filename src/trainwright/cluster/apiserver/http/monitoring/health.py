@@ -18,15 +18,15 @@ def health_response(path: str, failed: Collection[str], *, verbose: bool, exclud
     endpoint, _, check = path.removeprefix("/").partition("/")
     if endpoint not in _ENDPOINTS:
         return None
-    broken = [one.replace(" ", "-") for one in failed] if endpoint == "readyz" else []
+    broken = [component.replace(" ", "-") for component in failed] if endpoint == "readyz" else []
     if check or path.endswith("/"):
         if check in broken:
             return Response(500, f"internal server error: {check} failed\n".encode(), _TEXT)
         return Response(200, b"ok", _TEXT) if check in _CHECKS else None
-    broken = [one for one in broken if one not in excluded]
+    broken = [check for check in broken if check not in excluded]
     if not broken and not verbose:
         return Response(200, b"ok", _TEXT)
-    lines = [f"[+]{one} {'excluded: ok' if one in excluded else 'ok'}" for one in _CHECKS]
-    lines += [f"[-]{one} failed: reason withheld" for one in broken]
+    lines = [f"[+]{check} {'excluded: ok' if check in excluded else 'ok'}" for check in _CHECKS]
+    lines += [f"[-]{check} failed: reason withheld" for check in broken]
     lines.append(f"{endpoint} check {'failed' if broken else 'passed'}")
     return Response(500 if broken else 200, "".join(f"{line}\n" for line in lines).encode(), _TEXT)

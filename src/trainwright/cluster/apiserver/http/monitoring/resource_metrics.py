@@ -35,7 +35,7 @@ class ResourceMetrics:
             listed = self._matching(stored, info.namespace or None, query)
         found = listed
         if shown == POD_METRICS:
-            listed = [one for one in listed if (one.obj.get("status") or {}).get("phase") == _RUNNING]
+            listed = [pod for pod in listed if (pod.obj.get("status") or {}).get("phase") == _RUNNING]
         sample = await self._reader.read([stored.obj["metadata"]["uid"] for stored in listed if shown == POD_METRICS])
         items = (
             [_node_metrics(stored.obj, sample) for stored in listed] if shown == NODE_METRICS else _pods(listed, sample)
@@ -50,7 +50,7 @@ class ResourceMetrics:
     def _matching(self, resource: Resource, namespace: str | None, query: Mapping[str, str]) -> list[Stored]:
         kind = self._registry.of(resource)
         selection = read_selectors(query, kind)
-        return [one for one in self._store.list(kind.key, namespace) if selection.matches(one)]
+        return [stored for stored in self._store.list(kind.key, namespace) if selection.matches(stored)]
 
     def _one(self, resource: Resource, shown: Resource, namespace: str, name: str) -> list[Stored]:
         found = self._store.get(resource.qualified_plural, namespace, name)
@@ -66,7 +66,7 @@ def _not_found(shown: Resource, namespace: str, name: str) -> errors.StatusError
 
 
 def _pods(pods: list[Stored], sample: UsageSample) -> list[Object]:
-    measured = [(one.obj, sample.pods.get(one.obj["metadata"]["uid"])) for one in pods]
+    measured = [(pod.obj, sample.pods.get(pod.obj["metadata"]["uid"])) for pod in pods]
     return [
         _object(POD_METRICS, pod, sample)
         | {"containers": [{"name": name, "usage": _usage(usage)} for name, usage in containers.items()]}

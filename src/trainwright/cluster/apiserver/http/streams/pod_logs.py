@@ -39,8 +39,8 @@ def container_of(pod: Object, wanted: str) -> str:
     """The container whose log is read; a pod with several containers needs a name."""
     name = pod["metadata"]["name"]
     spec = pod["spec"]
-    mains = [one["name"] for one in spec["containers"]]
-    inits = [one["name"] for one in spec.get("initContainers") or ()]
+    mains = [container["name"] for container in spec["containers"]]
+    inits = [container["name"] for container in spec.get("initContainers") or ()]
     if wanted:
         if wanted not in mains + inits:
             raise errors.bad_request(f"container {wanted} is not valid for pod {name}")

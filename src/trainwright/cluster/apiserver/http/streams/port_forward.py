@@ -33,7 +33,7 @@ PROTOCOLS = (TUNNEL, exec_protocol.V4)
 
 _CHUNK = 32 * 1024
 _MAX_CONNECTIONS = 128
-"""Of one port-forward at the same time."""
+"""How many connections of one port-forward are open at the same time."""
 _MAX_PORTS = 100
 
 Connect = Callable[[int], Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWriter]]]

@@ -23,7 +23,7 @@ from trainwright.objects.kinds.exec_options import StreamOptions, StreamUnavaila
 
 _NO_COMMAND = "you must specify at least one command for the container"
 _MAX_SESSIONS = 256
-"""Of all clients at the same time."""
+"""How many sessions of all clients are open at the same time."""
 DESCRIPTORS = "descriptors.trainwright"
 """The subprotocol of clients that take over a session."""
 

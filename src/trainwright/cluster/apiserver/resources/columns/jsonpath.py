@@ -42,7 +42,7 @@ def compile_path(text: str) -> Callable[[Any], list[Any]]:
     def find(value: Any) -> list[Any]:
         values = [value]
         for step in steps:
-            values = [found for one in values for found in step(one)]
+            values = [found for value in values for found in step(value)]
         return values
 
     return find
@@ -74,4 +74,4 @@ def _slice(index: int) -> Step:
 
 
 def _filter(keys: list[str], wanted: str) -> Step:
-    return lambda value: [one for one in value if value_at(one, *keys) == wanted] if isinstance(value, list) else ()
+    return lambda value: [item for item in value if value_at(item, *keys) == wanted] if isinstance(value, list) else ()

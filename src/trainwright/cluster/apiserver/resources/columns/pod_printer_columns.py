@@ -25,7 +25,7 @@ def pod_status(pod: Object) -> str:
 def _init_status(pod: Object) -> str:
     """The status while init containers run or after one has failed; empty once they have succeeded."""
     declared = value_at(pod, "spec", "initContainers", default=[])
-    always = {one.get("name") for one in declared if one.get("restartPolicy") == "Always"}
+    always = {container.get("name") for container in declared if container.get("restartPolicy") == "Always"}
     for index, container in enumerate(value_at(pod, "status", "initContainerStatuses", default=[])):
         state = container.get("state") or {}
         terminated, waiting = state.get("terminated"), state.get("waiting") or {}
@@ -68,7 +68,7 @@ def _terminated_reason(terminated: Object) -> str:
 
 def _ready(pod: Object, _now: datetime) -> str:
     containers = value_at(pod, "spec", "containers", default=[])
-    ready = sum(bool(one.get("ready")) for one in value_at(pod, "status", "containerStatuses", default=[]))
+    ready = sum(bool(container.get("ready")) for container in value_at(pod, "status", "containerStatuses", default=[]))
     return f"{ready}/{len(containers)}"
 
 
@@ -76,8 +76,12 @@ def _restarts(pod: Object, now: datetime) -> str:
     statuses = value_at(pod, "status", "containerStatuses", default=[])
     if _init_status(pod):
         statuses = value_at(pod, "status", "initContainerStatuses", default=[])
-    count = sum(one.get("restartCount", 0) for one in statuses)
-    ends = [value_at(one, "lastState", "terminated", "finishedAt") for one in statuses if one.get("restartCount")]
+    count = sum(container.get("restartCount", 0) for container in statuses)
+    ends = [
+        value_at(container, "lastState", "terminated", "finishedAt")
+        for container in statuses
+        if container.get("restartCount")
+    ]
     last = max((parse_time(end) for end in ends if end), default=None)
     return f"{count} ({age(last.isoformat(), now)} ago)" if count and last else str(count)
 

@@ -62,8 +62,8 @@ def _requested_duration(request: Object, _now: datetime) -> str:
 
 def _request_condition(request: Object, _now: datetime) -> str:
     status = request.get("status") or {}
-    types = {one.get("type") for one in status.get("conditions") or ()}
-    decision = next((one for one in ("Denied", "Approved") if one in types), "Pending")
+    types = {condition.get("type") for condition in status.get("conditions") or ()}
+    decision = next((type_ for type_ in ("Denied", "Approved") if type_ in types), "Pending")
     return decision + (",Failed" if "Failed" in types else "") + (",Issued" if status.get("certificate") else "")
 
 
@@ -116,7 +116,7 @@ def _external_address(service: Object, _now: datetime) -> str:
     if spec.get("type") == "ExternalName":
         return str(spec.get("externalName", NONE))
     ingress = value_at(service, "status", "loadBalancer", "ingress", default=[])
-    addresses = [*spec.get("externalIPs", []), *(one.get("ip") or one.get("hostname", "") for one in ingress)]
+    addresses = [*spec.get("externalIPs", []), *(point.get("ip") or point.get("hostname", "") for point in ingress)]
     return ",".join(addresses) or ("<pending>" if spec.get("type") == "LoadBalancer" else NONE)
 
 
@@ -156,7 +156,7 @@ def _endpoints(endpoints: Object, _now: datetime) -> str:
     subsets = endpoints.get("subsets") or []
     shown = []
     for subset in subsets:
-        addresses = [str(one["ip"]) for one in subset.get("addresses") or ()]
+        addresses = [str(address["ip"]) for address in subset.get("addresses") or ()]
         ports = subset.get("ports") or []
         for port in ports:
             shown += [host_and_port(address, port["port"]) for address in addresses]
@@ -167,12 +167,12 @@ def _endpoints(endpoints: Object, _now: datetime) -> str:
 
 def _slice_ports(endpoint_slice: Object, _now: datetime) -> str:
     ports = endpoint_slice.get("ports") or []
-    return _first_ones([str(one.get("port") or one.get("name", "*")) for one in ports], "<unset>")
+    return _first_ones([str(port.get("port") or port.get("name", "*")) for port in ports], "<unset>")
 
 
 def _slice_addresses(endpoint_slice: Object, _now: datetime) -> str:
     endpoints = endpoint_slice.get("endpoints") or []
-    return _first_ones([address for one in endpoints for address in one.get("addresses") or ()], "<unset>")
+    return _first_ones([address for endpoint in endpoints for address in endpoint.get("addresses") or ()], "<unset>")
 
 
 def host_and_port(address: str, port: int) -> str:
@@ -203,7 +203,7 @@ def _node_roles(node: Object, _now: datetime) -> str:
 def _node_address(kind: str) -> Callable[[Object, datetime], str]:
     def cell(node: Object, _now: datetime) -> str:
         addresses = value_at(node, "status", "addresses", default=[])
-        return next((str(one.get("address")) for one in addresses if one.get("type") == kind), NONE)
+        return next((str(address.get("address")) for address in addresses if address.get("type") == kind), NONE)
 
     return cell
 
@@ -337,7 +337,9 @@ def _subjects(kind: str) -> Column:
     def cell(binding: Object, _now: datetime) -> str:
         subjects = [subject for subject in binding.get("subjects") or () if subject.get("kind") == kind]
         prefixed = kind == "ServiceAccount"
-        return ", ".join(f"{one.get('namespace', '')}/{one['name']}" if prefixed else one["name"] for one in subjects)
+        return ", ".join(
+            f"{subject.get('namespace', '')}/{subject['name']}" if prefixed else subject["name"] for subject in subjects
+        )
 
     return Column(f"{kind}s", cell, priority=1)
 

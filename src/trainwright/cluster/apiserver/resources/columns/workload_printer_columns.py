@@ -20,7 +20,7 @@ def _count(*path: str) -> Callable[[Object, datetime], int]:
 def _of_containers(field: str) -> Callable[[Object, datetime], str]:
     def cell(obj: Object, _now: datetime) -> str:
         containers = value_at(obj, "spec", "template", "spec", "containers", default=[])
-        return ",".join(one.get(field, "") for one in containers)
+        return ",".join(container.get(field, "") for container in containers)
 
     return cell
 
@@ -134,7 +134,7 @@ DAEMON_SET = (
 
 def _controller(revision: Object, _now: datetime) -> str:
     owners = value_at(revision, "metadata", "ownerReferences", default=[])
-    owner = next((one for one in owners if one.get("controller")), None)
+    owner = next((reference for reference in owners if reference.get("controller")), None)
     if owner is None:
         return "<none>"
     group = owner["apiVersion"].rpartition("/")[0]

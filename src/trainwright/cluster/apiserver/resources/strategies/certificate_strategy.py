@@ -105,20 +105,22 @@ def _is_whole(der: bytes) -> bool:
 
 def condition_errors(new: Object, old: Object) -> list[FieldError]:
     """Errors of the conditions that a client wants to set: a decision is final."""
-    before = {one.get("type"): one for one in (old.get("status") or {}).get("conditions") or ()}
-    after = {one.get("type"): one for one in (new.get("status") or {}).get("conditions") or ()}
+    before = {condition.get("type"): condition for condition in (old.get("status") or {}).get("conditions") or ()}
+    after = {condition.get("type"): condition for condition in (new.get("status") or {}).get("conditions") or ()}
     found = [
         invalid("status.conditions", kind, f"updates may not remove a condition of type {kind!r}")
         for kind in sorted(before.keys() - after.keys())
     ]
-    for index, one in enumerate((new.get("status") or {}).get("conditions") or ()):
+    for index, condition in enumerate((new.get("status") or {}).get("conditions") or ()):
         path = f"status.conditions[{index}]"
-        if not one.get("type"):
+        if not condition.get("type"):
             found.append(required(f"{path}.type"))
-        elif one["type"] in DECIDED and one.get("status") != "True":
-            found.append(not_supported(f"{path}.status", one.get("status", ""), ["True"]))
-        elif DECIDED.get(one["type"]) in after:
-            found.append(invalid(f"{path}.type", one["type"], "Approved and Denied conditions are mutually exclusive"))
+        elif condition["type"] in DECIDED and condition.get("status") != "True":
+            found.append(not_supported(f"{path}.status", condition.get("status", ""), ["True"]))
+        elif DECIDED.get(condition["type"]) in after:
+            found.append(
+                invalid(f"{path}.type", condition["type"], "Approved and Denied conditions are mutually exclusive")
+            )
     return found
 
 

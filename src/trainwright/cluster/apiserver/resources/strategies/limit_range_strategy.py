@@ -36,7 +36,7 @@ def _validate(limit_range: Object) -> list[FieldError]:
     items = (limit_range.get("spec") or {}).get("limits") or []
     types = [item.get("type") or "" for item in items]
     found = [*(error for index, item in enumerate(items) for error in _item_errors(item, f"spec.limits[{index}]"))]
-    repeated = {index for index, one in enumerate(types) if one in types[:index]}
+    repeated = {index for index, type_ in enumerate(types) if type_ in types[:index]}
     return found + [duplicate(f"spec.limits[{index}].type", types[index]) for index in sorted(repeated)]
 
 

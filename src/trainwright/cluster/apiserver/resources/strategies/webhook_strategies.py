@@ -95,7 +95,7 @@ def _rule_errors(rule: Object, path: str) -> Iterator[FieldError]:
     if len(resources) > 1 and "*/*" in resources:
         problem = "if '*/*' is present, must not specify other resources"
         yield invalid(f"{path}.resources", resources, problem)
-    if "*" in resources and any("/" not in one and one != "*" for one in resources):
+    if "*" in resources and any("/" not in resource and resource != "*" for resource in resources):
         problem = "if '*' is present, must not specify other resources without subresources"
         yield invalid(f"{path}.resources", resources, problem)
     if rule.get("scope", "*") not in _SCOPES:

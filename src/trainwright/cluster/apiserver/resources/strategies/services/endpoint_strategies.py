@@ -38,8 +38,8 @@ def _subset_errors(subset: Object, path: str) -> Iterator[FieldError]:
     if not subset.get("addresses") and not subset.get("notReadyAddresses"):
         yield required(path, "must specify `addresses` or `notReadyAddresses`")
     for field in ("addresses", "notReadyAddresses"):
-        for index, one in enumerate(subset.get(field) or ()):
-            yield from _address_errors(one, f"{path}.{field}[{index}]")
+        for index, address in enumerate(subset.get(field) or ()):
+            yield from _address_errors(address, f"{path}.{field}[{index}]")
     ports = subset.get("ports") or []
     for index, port in enumerate(ports):
         yield from _port_errors(port, f"{path}.ports[{index}]", named=len(ports) > 1)

@@ -183,7 +183,7 @@ def _first_address_errors(single: str, addresses: list[str]) -> Iterator[FieldEr
 
 
 def _family_errors(addresses: list[str], families: list[str]) -> Iterator[FieldError]:
-    if len(addresses) > 1 and len({ipaddress.ip_address(one).version for one in addresses}) < 2:
+    if len(addresses) > 1 and len({ipaddress.ip_address(address).version for address in addresses}) < 2:
         yield invalid("spec.clusterIPs", addresses, "may specify no more than one IP for each IP family")
     for index, (address, family) in enumerate(zip(addresses, families, strict=False)):
         if family in _FAMILIES and _family_of(address) != family:

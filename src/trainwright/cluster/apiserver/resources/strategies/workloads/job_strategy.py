@@ -173,7 +173,9 @@ def _failure_policy_errors(spec: Object) -> Iterator[FieldError]:
     if len(rules) > _MOST_RULES:
         yield too_many(path, len(rules), _MOST_RULES)
     pod = spec["template"]["spec"]
-    containers = {one.get("name") for group in ("containers", "initContainers") for one in pod.get(group) or ()}
+    containers = {
+        container.get("name") for group in ("containers", "initContainers") for container in pod.get(group) or ()
+    }
     for index, rule in enumerate(rules):
         here = f"{path}[{index}]"
         yield from _action_errors(rule.get("action", ""), f"{here}.action", spec)

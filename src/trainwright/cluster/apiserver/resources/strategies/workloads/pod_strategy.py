@@ -132,7 +132,7 @@ def _app_armor_profile(annotation: str) -> Object | None:
 
 def _prepare_for_update(new: Object, old: Object) -> None:
     """Keeps what admission has set if the client does not send it."""
-    if any(one.get("key") in _DEFAULT_TOLERATIONS for one in old["spec"].get("tolerations") or ()):
+    if any(toleration.get("key") in _DEFAULT_TOLERATIONS for toleration in old["spec"].get("tolerations") or ()):
         set_default_tolerations(new["spec"])
     for field in ("priority", "preemptionPolicy"):
         if field in old["spec"]:
@@ -145,7 +145,9 @@ def set_default_tolerations(spec: Object) -> None:
     On the real server that is the plugin DefaultTolerationSeconds, which also completes updates.
     """
     tolerations = spec.get("tolerations") or []
-    keys = {one.get("key") or "" for one in tolerations if one.get("effect", "") in {"", "NoExecute"}}
+    keys = {
+        toleration.get("key") or "" for toleration in tolerations if toleration.get("effect", "") in {"", "NoExecute"}
+    }
     missing = [key for key in _DEFAULT_TOLERATIONS if not keys & {key, ""}]
     if missing:
         spec["tolerations"] = [
@@ -166,12 +168,12 @@ def _prepare_for_status_update(new: Object, old: Object) -> None:
 
 def qos_class(spec: Object) -> str:
     wanted = [container.get("resources") or {} for _, container in _containers(spec)]
-    if not any(one.get("requests") or one.get("limits") for one in wanted):
+    if not any(resources.get("requests") or resources.get("limits") for resources in wanted):
         return "BestEffort"
-    for one in wanted:
-        limits = one.get("limits") or {}
+    for resources in wanted:
+        limits = resources.get("limits") or {}
         if not {"cpu", "memory"} <= limits.keys() or any(
-            (one.get("requests") or {}).get(k) != limits[k] for k in ("cpu", "memory")
+            (resources.get("requests") or {}).get(k) != limits[k] for k in ("cpu", "memory")
         ):
             return "Burstable"
     return "Guaranteed"
@@ -358,7 +360,7 @@ def _validate_update(new: Object, old: Object) -> list[FieldError]:
     found = []
     changed = sorted(key for key in before.keys() | after.keys() if before.get(key) != after.get(key))
     kept = old["spec"].get("tolerations") or []
-    removed_toleration = any(one not in (new["spec"].get("tolerations") or []) for one in kept)
+    removed_toleration = any(toleration not in (new["spec"].get("tolerations") or []) for toleration in kept)
     if changed or removed_toleration:
         names = ", ".join([*changed, *(["tolerations"] if removed_toleration else [])])
         found.append(forbidden("spec", f"{_MUTABLE_ONLY}\nchanged: {names}"))
@@ -370,7 +372,7 @@ def _comparable(spec: Object) -> Object:
     fixed = {key: value for key, value in spec.items() if key not in {"activeDeadlineSeconds", "tolerations"}}
     for group in ("containers", "initContainers"):
         if group in fixed:
-            fixed[group] = [{k: v for k, v in one.items() if k != "image"} for one in fixed[group] or ()]
+            fixed[group] = [{k: v for k, v in container.items() if k != "image"} for container in fixed[group] or ()]
     return fixed
 
 

@@ -56,7 +56,7 @@ def _default_stateful_set(stateful_set: Object) -> None:
 
 def _validate_stateful_set(stateful_set: Object) -> list[FieldError]:
     spec = stateful_set["spec"]
-    claims = [(one.get("metadata") or {}).get("name", "") for one in spec.get("volumeClaimTemplates") or ()]
+    claims = [(claim.get("metadata") or {}).get("name", "") for claim in spec.get("volumeClaimTemplates") or ()]
     policy, wrong = spec["podManagementPolicy"], f"must be '{_POLICIES[0]}' or '{_POLICIES[1]}'"
     return [
         *([] if policy in _POLICIES else [invalid("spec.podManagementPolicy", policy, wrong)]),
@@ -75,7 +75,7 @@ def _update_errors(spec: Object) -> Iterator[FieldError]:
 
 
 def _stateful_update_errors(new: Object, old: Object) -> list[FieldError]:
-    before, after = ({k: v for k, v in one["spec"].items() if k not in _MUTABLE} for one in (old, new))
+    before, after = ({k: v for k, v in obj["spec"].items() if k not in _MUTABLE} for obj in (old, new))
     return [] if before == after else [forbidden("spec", _IMMUTABLE)]
 
 
