@@ -54,6 +54,22 @@ class Target:
     def line(self) -> str:
         return f"→ {self.name} (namespace {self.config.namespace})"
 
+    @property
+    def up_command(self) -> str:
+        """Starts the embedded cluster."""
+        return f"trainwright up --detach{self.flags}"
+
+    @property
+    def is_down(self) -> bool:
+        """True if the embedded cluster is not running, which does not say whether its pods are."""
+        return self.data is not None and self.data.running() is None
+
+    @property
+    def has_moved(self) -> bool:
+        """True if the embedded cluster was started again on another port, because its own was taken."""
+        running = self.data.running() if self.data else None
+        return running is not None and running.server != self.config.server
+
     def in_namespace(self, namespace: str | None) -> "Target":
         if not namespace:
             return self

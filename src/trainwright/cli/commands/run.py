@@ -229,7 +229,7 @@ def _follow(
     """Follows the jobs to their end; returns the exit code."""
     # Imported here, while the pods are starting.
     from trainwright.cli.follow.report import follow_and_report
-    from trainwright.cli.follow.state.followed_job import state_of
+    from trainwright.cli.follow.state.job_state import state_of
 
     states = [state_of(job, target) for job in jobs]
     return follow_and_report(states, client, target, console, timeout=timeout, remove=remove, ends_ranks=ends_ranks)
@@ -237,8 +237,8 @@ def _follow(
 
 def _suggest_following(items: Sequence[ValidObject], jobs: Sequence[Object], target: Target, console: Console) -> None:
     """Prints the warnings about the jobs, which `--follow` shows as events, and how to follow them."""
-    from trainwright.cli.follow.state.followed_job import state_of
-    from trainwright.cli.follow.texts.suggestions import Suggestions
+    from trainwright.cli.follow.state.job_state import state_of
+    from trainwright.cli.follow.texts.messages import Suggestions
 
     for warning in (text for item in items if item.job for text in item.job.warnings):
         console.print(f"Warning: {warning}", colour="yellow")

@@ -15,11 +15,9 @@ from trainwright.api.labels import JOB_NAME
 from trainwright.cli.follow.interrupts import Choice, Interrupts
 from trainwright.cli.follow.logs.log_printer import LogPrinter
 from trainwright.cli.follow.logs.log_source import LogSource
-from trainwright.cli.follow.state.job_runs import RepeatedFailure
 from trainwright.cli.follow.state.job_state import JobState
-from trainwright.cli.follow.state.late_ranks import LateRank
-from trainwright.cli.follow.state.rank_output import Silence
 from trainwright.cli.follow.texts.messages import (
+    Suggestions,
     late_rank_line,
     phases_text,
     repeated_failure_lines,
@@ -27,9 +25,9 @@ from trainwright.cli.follow.texts.messages import (
     waiting_lines,
 )
 from trainwright.cli.follow.texts.status_line import Status, render_status, status_of
-from trainwright.cli.follow.texts.suggestions import Suggestions
 from trainwright.cli.jobs.pods.listeners import listener_line
 from trainwright.cli.output.console import Console
+from trainwright.cli.targets import Target
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.errors import ApiError, Unreachable
 from trainwright.kube.controller.reflector import Reflector
@@ -59,9 +57,8 @@ class Ending(Enum):
 class Follower:
     """Follows the jobs of `states`, whose logs `source` reads.
 
-    `has_moved`: the cluster has another address now. `is_down`: the cluster is not running, which does not say whether
-    its pods are. While the cluster is unreachable it keeps trying; `advice` tells the user what to do meanwhile.
-    `suggest` writes the commands that it suggests.
+    While the cluster is unreachable it keeps trying, and tells the user what to do meanwhile. `suggest` writes the
+    commands that it suggests.
     """
 
     def __init__(
@@ -73,10 +70,8 @@ class Follower:
         console: Console,
         interrupts: Interrupts,
         *,
-        has_moved: Callable[[], bool],
-        is_down: Callable[[], bool],
+        target: Target,
         suggest: Suggestions,
-        advice: str,
     ) -> None:
         self._client = client
         self._states = states
@@ -84,10 +79,8 @@ class Follower:
         self._printer = printer
         self._console = console
         self._interrupts = interrupts
-        self._has_moved = has_moved
-        self._is_down = is_down
+        self._target = target
         self._suggest = suggest
-        self._advice = advice
         self._pods_ended = False
         """True while the cluster is down and the jobs have no processes: the API cannot say that."""
         self._shown_phases: dict[str, str] = {}
@@ -99,7 +92,7 @@ class Follower:
     async def run(self) -> Ending:
         """Returns when every job has finished and its logs are printed, when the user leaves, or when the cluster has
         moved."""
-        warnings = WatchWarnings(self._console, self._advice)
+        warnings = WatchWarnings(self._console, unreachable_advice(self._target))
         logging.getLogger("trainwright").addHandler(warnings)
         try:
             return await self._follow()
@@ -115,8 +108,8 @@ class Follower:
                     return Ending.LEFT
                 self._step()
                 if next(self._checks) % _MOVE_CHECKS == 0:
-                    self._pods_ended = self._is_down() and not any(state.process_ids() for state in self._states)
-                    if self._has_moved():
+                    self._pods_ended = self._target.is_down and not any(state.process_ids() for state in self._states)
+                    if self._target.has_moved:
                         return Ending.MOVED
             if await self._drain():
                 return Ending.LEFT
@@ -177,23 +170,19 @@ class Follower:
 
     def _show_diagnoses(self, now: float) -> None:
         for state in self._states:
+            stop = self._suggest.command("stop", state)
             lines = [
                 *waiting_lines(state.new_waiting(now)),
-                *(line for failure in state.new_repeated_failures() for line in self._repeated(state, failure)),
-                *(self._late(state, late, now) for late in state.new_late_ranks(now)),
-                *silence_lines(state, self._silence(state, now), suggest=self._suggest),
+                *(
+                    line
+                    for failure in state.new_repeated_failures()
+                    for line in repeated_failure_lines(state, failure, suggest=self._suggest)
+                ),
+                *(late_rank_line(late, now, stop) for late in state.new_late_ranks(now)),
+                *silence_lines(state, None if self._pods_ended else state.new_silence(now), suggest=self._suggest),
             ]
             for line in lines:
                 self._console.print(line, colour="yellow")
-
-    def _silence(self, state: JobState, now: float) -> Silence | None:
-        return None if self._pods_ended else state.new_silence(now)
-
-    def _repeated(self, state: JobState, failure: RepeatedFailure) -> list[str]:
-        return repeated_failure_lines(state, failure, suggest=self._suggest)
-
-    def _late(self, state: JobState, late: LateRank, now: float) -> str:
-        return late_rank_line(late, now, self._suggest.command("stop", state))
 
     def _live_lines(self, now: float) -> list[str]:
         if not self._console.tty:
@@ -298,6 +287,13 @@ class Follower:
         return any(
             seconds < _OTHER_PODS_SECONDS.get(state.outcome or "", 0.0) and state.leftover_pods() for state in states
         )
+
+
+def unreachable_advice(target: Target) -> str:
+    """It claims nothing about the pods: `down` ends them, or leaves them running."""
+    if not target.embedded:
+        return "waiting for the cluster; Ctrl-C leaves its jobs as they are"
+    return f"waiting for the cluster; if it is not running, its jobs continue after `{target.up_command}`"
 
 
 class WatchWarnings(logging.Handler):

@@ -9,11 +9,12 @@ import contextlib
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from enum import Enum
 
 from trainwright.cli.follow.state.job_state import JobState
 from trainwright.cli.output.console import Console
+from trainwright.cli.targets import Target
 
 
 class Choice(Enum):
@@ -39,18 +40,15 @@ def explanation(states: Sequence[JobState], *, down: bool = False, up: str = "")
 
 
 class Interrupts:
-    """`asks`: a user can answer. `is_down`: the cluster is not running, so that nothing can be stopped; `up` starts it.
+    """`asks`: a user can answer. While the cluster is not running, nothing can be stopped.
 
     Use it as a context manager inside the event loop.
     """
 
-    def __init__(
-        self, console: Console, *, asks: bool, is_down: Callable[[], bool] = lambda: False, up: str = ""
-    ) -> None:
+    def __init__(self, console: Console, target: Target, *, asks: bool) -> None:
         self._console = console
+        self._target = target
         self._asks = asks
-        self._is_down = is_down
-        self._up = up
         self._explained = False
         self._pressed = asyncio.Event()
 
@@ -76,10 +74,10 @@ class Interrupts:
         unfinished = [state for state in states if not state.outcome]
         if not unfinished:
             return Choice.LEAVE  # they have finished: only the ends of their logs are missing
-        is_down = self._is_down()
+        is_down = self._target.is_down
         if not self._explained:
             self._explained = True
-            self._console.print(explanation(unfinished, down=is_down, up=self._up))
+            self._console.print(explanation(unfinished, down=is_down, up=self._target.up_command))
             return Choice.GO_ON
         if is_down:
             return Choice.LEAVE

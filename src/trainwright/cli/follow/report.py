@@ -14,13 +14,13 @@ from trainwright.cli.errors import INTERRUPTED, TIMED_OUT
 from trainwright.cli.follow.state.job_state import JobState
 from trainwright.cli.follow.texts.messages import (
     EXIT_CODES,
+    Suggestions,
     ended_lines,
     result_lines,
     still_running_lines,
     volume_lines,
 )
 from trainwright.cli.follow.texts.private_file_lines import private_file_lines
-from trainwright.cli.follow.texts.suggestions import Suggestions
 from trainwright.cli.follow.written_files import written_file_lines, written_files
 from trainwright.cli.history import append, history_file, run_of
 from trainwright.cli.jobs.failure import recorded_headline
@@ -74,9 +74,7 @@ def _report(
 ) -> None:
     suggest = Suggestions.of(target)
     if state.outcome is None:
-        from trainwright.cli.follow.session import is_down, up_command
-
-        up = up_command(target) if is_down(target) else ""
+        up = target.up_command if target.is_down else ""
         for line in still_running_lines(state, suggest=suggest, up=up) if not remove else ():
             console.print(line)
         return

@@ -3,6 +3,7 @@
 import asyncio
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 
 from trainwright.cli.follow.follower import Ending, Follower
@@ -12,10 +13,9 @@ from trainwright.cli.follow.logs.log_printer import LogPrinter
 from trainwright.cli.follow.logs.log_source import LogSource
 from trainwright.cli.follow.logs.record_logs import RecordLogs
 from trainwright.cli.follow.state.job_state import JobState
-from trainwright.cli.follow.texts.suggestions import Suggestions
+from trainwright.cli.follow.texts.messages import Suggestions
 from trainwright.cli.output.console import Console
 from trainwright.cli.targets import Target, embedded_cluster
-from trainwright.cluster.facade import DataDir
 from trainwright.kube.client.async_client import Client
 
 
@@ -35,12 +35,7 @@ def follow_jobs(
     the jobs; otherwise, and without a terminal, Ctrl-C leaves them running at once.
     """
     printer = LogPrinter(states, console, tail=tail, ranks=ranks)
-    interrupts = Interrupts(
-        console,
-        asks=asks and console.tty and sys.stdin.isatty(),
-        is_down=partial(is_down, target),
-        up=up_command(target),
-    )
+    interrupts = Interrupts(console, target, asks=asks and console.tty and sys.stdin.isatty())
 
     async def limited() -> Ending:
         try:
@@ -59,23 +54,14 @@ async def _follow(
     states: Sequence[JobState], target: Target, console: Console, printer: LogPrinter, interrupts: Interrupts
 ) -> Ending:
     """Connects again if the embedded cluster has moved to another port; its records are read on meanwhile."""
-    config = target.config
+    suggest = Suggestions.of(target)
     records = RecordLogs(target.data, states) if target.data else None
     with interrupts.handled():
         while True:
-            async with Client(config) as client:
+            async with Client(target.config) as client:
                 source: LogSource = records or ApiLogs(client, warn=partial(_warn, console))
                 follower = Follower(
-                    client,
-                    states,
-                    source,
-                    printer,
-                    console,
-                    interrupts,
-                    has_moved=partial(_has_moved, target.data, config.server),
-                    is_down=partial(is_down, target),
-                    suggest=Suggestions.of(target),
-                    advice=unreachable_advice(target),
+                    client, states, source, printer, console, interrupts, target=target, suggest=suggest
                 )
                 try:
                     ending = await follower.run()
@@ -85,31 +71,8 @@ async def _follow(
             if ending is not Ending.MOVED or target.data is None:
                 await source.close()
                 return ending
-            config = embedded_cluster(target.data).config
-
-
-def unreachable_advice(target: Target) -> str:
-    """It claims nothing about the pods: `down` ends them, or leaves them running."""
-    if not target.embedded:
-        return "waiting for the cluster; Ctrl-C leaves its jobs as they are"
-    return f"waiting for the cluster; if it is not running, its jobs continue after `{up_command(target)}`"
-
-
-def up_command(target: Target) -> str:
-    """Starts the embedded cluster."""
-    return f"trainwright up --detach{target.flags}"
-
-
-def is_down(target: Target) -> bool:
-    """True if the embedded cluster is not running."""
-    return target.data is not None and target.data.running() is None
+            target = replace(target, config=embedded_cluster(target.data).config)
 
 
 def _warn(console: Console, warning: str) -> None:
     console.print(f"Warning: {warning}", colour="yellow")
-
-
-def _has_moved(data: DataDir | None, server: str) -> bool:
-    """True if the embedded cluster was started again on another port, because its own was taken."""
-    running = data.running() if data else None
-    return running is not None and running.server != server

@@ -12,7 +12,7 @@ from trainwright.api.kinds import PYTORCH
 from trainwright.cli.follow.follower import Ending
 from trainwright.cli.follow.logs.api_logs import LogPosition
 from trainwright.cli.follow.session import follow_jobs
-from trainwright.cli.follow.state.followed_job import state_of
+from trainwright.cli.follow.state.job_state import state_of
 from trainwright.cli.output.console import Console
 from trainwright.cli.targets import Target
 from trainwright.kube.client.sync_client import SyncClient

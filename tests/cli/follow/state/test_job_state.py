@@ -1,5 +1,6 @@
 """The state of a followed job, updated by objects, events and log lines."""
 
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,13 +11,16 @@ from hypothesis import strategies as st
 
 from tests.support.objects.followed_jobs import run_of
 from tests.support.objects.jobs import JOB_UID, JobBuilder, PodBuilder, at, template
+from tests.support.objects.shell_jobs import shell_job
 from trainwright.api.job import read_job
-from trainwright.cli.follow.state.job_state import JobState
+from trainwright.cli.follow.state.job_state import JobState, state_of
 from trainwright.cli.follow.state.pod_states import pod_state
+from trainwright.cli.targets import Target
 from trainwright.cluster.facade import PodRecord
+from trainwright.kube.client.kubeconfig import ClusterConfig
 from trainwright.objects import Object
 from trainwright.objects.kinds.container_runs import ContainerRun
-from trainwright.objects.node_annotations import LISTENING
+from trainwright.objects.node_annotations import DIRECTORY, LISTENING
 
 
 def new_state(**container: Any) -> JobState:
@@ -427,3 +431,25 @@ def test_a_rank_whose_end_is_recorded_is_not_left_over_unless_it_starts_again(
     assert state.leftover_pods() == ["master-0", "worker-0"]
     state.update_records([ended_master(tmp_path)])
     assert state.leftover_pods() == left
+
+
+def test_the_number_of_epochs_is_read_from_the_program_of_the_job(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("Trainer(max_epochs=7)")
+    job = shell_job("digits", "true")
+    job["metadata"] |= {"uid": "1", "annotations": {DIRECTORY: str(tmp_path)}}
+    container = job["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["spec"]["containers"][0]
+    target = Target(ClusterConfig(server="https://127.0.0.1:1"), True, "kubectl")
+    for command, epochs in ((["python", "train.py"], 7), (["python", "train.py", "--epochs=3"], 3), (["true"], None)):
+        container["command"] = command
+        assert state_of(job, target).progress.epochs == epochs
+
+
+def test_a_program_that_is_no_file_is_not_read(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "train.py")
+    job = shell_job("digits", "true")
+    job["metadata"] |= {"uid": "1", "annotations": {DIRECTORY: str(tmp_path)}}
+    container = job["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["spec"]["containers"][0]
+    target = Target(ClusterConfig(server="https://127.0.0.1:1"), True, "kubectl")
+    for word in ("train.py", "zero\0.py"):
+        container["command"] = ["python", word]
+        assert state_of(job, target).progress.epochs is None

@@ -5,9 +5,10 @@ import pytest
 from tests.support.objects.followed_jobs import run_of
 from tests.support.objects.jobs import JOB_UID, JobBuilder, PodBuilder, at
 from trainwright.cli.follow.state.job_state import JobState
-from trainwright.cli.follow.state.rank_output import Silence
+from trainwright.cli.follow.state.rank_troubles import Silence
 from trainwright.cli.follow.texts.messages import (
     EXIT_CODES,
+    Suggestions,
     ended_lines,
     final_metrics,
     phases_text,
@@ -17,7 +18,6 @@ from trainwright.cli.follow.texts.messages import (
     still_running_lines,
     volume_lines,
 )
-from trainwright.cli.follow.texts.suggestions import Suggestions
 from trainwright.insight.log_progress import Progress
 from trainwright.objects.times import format_time
 

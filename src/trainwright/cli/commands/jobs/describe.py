@@ -202,7 +202,7 @@ def _waiting(pods: list[RankPod]) -> Iterator[str]:
 
 def _late(session: Session, job: FoundJob, pods: list[RankPod], now: datetime) -> list[str]:
     """Ranks that wait for a peer that has succeeded."""
-    from trainwright.cli.follow.state.late_ranks import late_ranks
+    from trainwright.cli.follow.state.rank_troubles import late_ranks
     from trainwright.cli.follow.texts.messages import late_rank_line
 
     present = [(pod.rank, pod.pod) for pod in latest_of_each_rank(pods) if pod.pod]
@@ -235,7 +235,7 @@ def _files(session: Session, job: FoundJob, pods: list[RankPod]) -> list[str]:
     from trainwright.api.job import read_job
     from trainwright.cli.follow.report import file_lines
     from trainwright.cli.follow.state.job_state import JobState
-    from trainwright.cli.follow.texts.suggestions import Suggestions
+    from trainwright.cli.follow.texts.messages import Suggestions
 
     try:
         state = JobState(read_job(job.object), job.uid)

@@ -77,7 +77,7 @@ def command(
 
 def _follow(session: Session, job: FoundJob, *, rank: str | None, tail: int | None) -> NoReturn:
     from trainwright.cli.follow.report import follow_and_report
-    from trainwright.cli.follow.state.followed_job import state_of
+    from trainwright.cli.follow.state.job_state import state_of
 
     ranks = None
     if rank is not None:

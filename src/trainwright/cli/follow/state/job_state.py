@@ -1,31 +1,41 @@
 """The state of one job that is being followed: its pods, their output, progress, warnings and failures."""
 
+import os
+import stat
 from collections import Counter, deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from trainwright.api.annotations import RESTART_SCOPE
-from trainwright.api.job import Job
+from trainwright.api.job import Job, read_job
 from trainwright.api.labels import rank_of
 from trainwright.api.types import DEFAULT_CLEAN_POD_POLICY
-from trainwright.cli.follow.state.job_runs import RepeatedFailure, repeated_failure
 from trainwright.cli.follow.state.job_warnings import JobWarnings
-from trainwright.cli.follow.state.late_ranks import LateRank, late_ranks
 from trainwright.cli.follow.state.loss_curve import LossCurve
 from trainwright.cli.follow.state.pod_states import PERMANENT_REASONS, pod_state, waiting_reason
-from trainwright.cli.follow.state.rank_output import RankOutput, Silence, find_silence
+from trainwright.cli.follow.state.rank_troubles import (
+    LateRank,
+    RankOutput,
+    RepeatedFailure,
+    Silence,
+    find_silence,
+    late_ranks,
+    repeated_failure,
+)
 from trainwright.cli.jobs.pods.listeners import declared_ports, listening_ports
 from trainwright.cli.jobs.summary import finished_state
 from trainwright.cli.pods_python import install_command
+from trainwright.cli.targets import Target
 from trainwright.cluster.facade import PodRecord, PrivateFile, processes_of
 from trainwright.insight.first_failing_rank import Diagnosis
 from trainwright.insight.job_diagnosis import diagnose_job
 from trainwright.insight.log_exceptions import MAX_LINE
-from trainwright.insight.log_progress import Progress, advance, planned_epochs, read_line
+from trainwright.insight.log_progress import Progress, advance, epochs_in_source, planned_epochs, read_line
 from trainwright.objects import Object
 from trainwright.objects.kinds.container_runs import ContainerRun, Line, RunKey, runs_in_status
 from trainwright.objects.kinds.pods import Pod, Waiting, read_pod
-from trainwright.objects.node_annotations import PYTHON
+from trainwright.objects.node_annotations import DIRECTORY, PYTHON
 from trainwright.objects.paths import value_at
 from trainwright.objects.times import unix_seconds
 
@@ -33,6 +43,7 @@ _MANY_PODS = 8
 _KEPT_LINES = 500
 _KEPT_RUNS = 200
 _MAX_LISTENERS = 20
+_MAX_SOURCE = 1024 * 1024
 
 
 @dataclass(slots=True)
@@ -451,3 +462,30 @@ def _command(job: Job) -> Sequence[str]:
             if container.get("name") == replica.container:
                 return [str(word) for word in (*(container.get("command") or ()), *(container.get("args") or ()))]
     return []
+
+
+def state_of(job: Object, target: Target) -> JobState:
+    """The state of a job as the cluster has it, before anything is known of its pods."""
+    state = JobState(read_job(job), job["metadata"]["uid"], python=target.python)
+    if target.embedded and state.progress.epochs is None:
+        state.progress = Progress(epochs=_epochs_in_program(state))
+    return state
+
+
+def _epochs_in_program(state: JobState) -> int | None:
+    """Read from the program on this machine that the job runs, if there is one."""
+    directory = (state.object["metadata"].get("annotations") or {}).get(DIRECTORY) or "/"
+    programs = [Path(directory, word) for word in state.command if word.endswith(".py")]
+    try:
+        return epochs_in_source(_beginning(programs[0])) if programs else None
+    except (OSError, ValueError):
+        return None
+
+
+def _beginning(path: Path) -> str:
+    """The first bytes of a regular file. The job names it: another one might never end, or wait for ever."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    with os.fdopen(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            return ""
+        return file.read(_MAX_SOURCE).decode(errors="replace")

@@ -1,19 +1,18 @@
 """The texts of `run` about a job: its result, why it failed, what is left and what to do next. Pure functions."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 
 from trainwright.api.kinds.mpi import MPI
-from trainwright.cli.follow.state.job_runs import RepeatedFailure
 from trainwright.cli.follow.state.job_state import JobState
-from trainwright.cli.follow.state.late_ranks import LateRank
 from trainwright.cli.follow.state.loss_curve import sparkline
-from trainwright.cli.follow.state.rank_output import Silence
+from trainwright.cli.follow.state.rank_troubles import LateRank, RepeatedFailure, Silence
 from trainwright.cli.follow.texts.status_line import seconds, shown_metrics
-from trainwright.cli.follow.texts.suggestions import Suggestions
 from trainwright.cli.history import metric_text, metrics_text
 from trainwright.cli.jobs.summary import elapsed
 from trainwright.cli.output.console import plain_text
+from trainwright.cli.targets import Target
 from trainwright.insight.first_failing_rank import Diagnosis
 from trainwright.insight.log_progress import Progress
 from trainwright.insight.process_end import Cause
@@ -25,6 +24,33 @@ from trainwright.objects.times import format_time
 
 EXIT_CODES = {"Succeeded": 0, "Failed": 1, "Deleted": 1, "Stuck": 1, "Stopped": 130}
 _NAMED_RANKS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Suggestions:
+    """The commands that are suggested, with the flags that select the same cluster and namespace again.
+
+    `namespace` is that of the context: jobs in another one need a flag.
+    """
+
+    flags: str = ""
+    namespace: str = "default"
+
+    @classmethod
+    def of(cls, target: Target) -> "Suggestions":
+        namespace = "" if target.namespace_flag else target.config.namespace
+        return cls(target.flags, namespace)
+
+    def command(self, verb: str, state: JobState) -> str:
+        """`trainwright stop digits -n team`"""
+        return f"trainwright {verb} {state.name}{self._all_flags(state)}"
+
+    def cp(self, state: JobState) -> str:
+        """The command that fetches files of the job's pods, without its arguments."""
+        return f"trainwright cp{self._all_flags(state)}"
+
+    def _all_flags(self, state: JobState) -> str:
+        return (f" -n {state.namespace}" if state.namespace != self.namespace else "") + self.flags
 
 
 # While a job runs
