@@ -19,6 +19,7 @@ from trainwright.cluster.apiserver.storage.store import Change, ObjectStore
 from trainwright.cluster.controllers.namespace_controller import NamespaceController
 from trainwright.cluster.datadir import AlreadyRunningError, ClusterError, DataDir, DataDirError, RememberedPort
 from trainwright.cluster.embedded_cluster import DEFAULT_PORT, EmbeddedCluster
+from trainwright.cluster.node_settings import NodeSettings
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.errors import NotFound, Unauthorized
 from trainwright.kube.client.kubeconfig import load_kubeconfig
@@ -111,7 +112,7 @@ async def test_files_in_a_claim_outlive_the_pod_and_the_cluster(tmp_path: Path) 
 
 
 async def test_an_unknown_sandbox_is_refused_and_leaves_nothing_running(tmp_path: Path) -> None:
-    cluster = EmbeddedCluster(tmp_path, sandbox="vault")
+    cluster = EmbeddedCluster(tmp_path, NodeSettings(sandbox="vault"))
     with pytest.raises(ClusterError, match="vault"):
         await cluster.start()
     async with embedded_cluster(tmp_path, with_node=False) as again:

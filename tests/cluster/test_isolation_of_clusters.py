@@ -12,6 +12,7 @@ from tests.support.cluster.supervised_pods import LAYERED_DIRECTORY
 from tests.support.waiting import eventually
 from trainwright.cluster.data_directory_registry import register
 from trainwright.cluster.datadir import DataDir
+from trainwright.cluster.node_settings import NodeSettings
 from trainwright.kube.client.async_client import Client
 from trainwright.objects import Object
 from trainwright.objects.node_annotations import DIRECTORY, HOST_IMAGE, PYTHON
@@ -31,7 +32,10 @@ def home(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 @pytest.fixture
 async def client(home: Path) -> AsyncIterator[Client]:
     """Of a cluster whose data directory is in the home that its pods share."""
-    async with embedded_cluster(DataDir.default().path, sandbox="overlay") as running, Client(running.config) as client:
+    async with (
+        embedded_cluster(DataDir.default().path, settings=NodeSettings(sandbox="overlay")) as running,
+        Client(running.config) as client,
+    ):
         yield client
 
 

@@ -17,6 +17,7 @@ from typing import Self
 import msgspec
 
 from trainwright.cluster.address_range import AddressRange, parse_range
+from trainwright.cluster.node_settings import NodeSettings
 from trainwright.cluster.owned_paths import (
     UntrustedPathError,
     check_directory,
@@ -51,29 +52,20 @@ class AlreadyRunningError(DataDirError):
         self.pid = pid
 
 
-class ClusterRecord(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
-    """`cluster.json`: the process that runs the cluster, for other commands; it exists while the cluster is ready."""
+class ClusterRecord(NodeSettings, frozen=True, rename="camel", kw_only=True):
+    """`cluster.json`: the process that runs the cluster, for other commands, and the settings of its node that are in
+    force; it exists while the cluster is ready."""
 
     pid: int
     start_ticks: int
     boot_id: str
     server: str
     version: str
-    sandbox: str
-    python: str
-    python_origin: str = ""
-    """Why this is the Python of pods, for users."""
     kubeconfig: str
-    nfs_mappings: dict[str, str] = {}
-    """Directories in place of NFS exports (`SERVER:/PATH`)."""
     context: str = CONTEXT
     """In the user's kubeconfig."""
     ephemeral: bool = False
     """Its data is deleted when it stops."""
-    unknown_images: str = "host"
-    """What happens to pods whose image is not on this machine."""
-    registries: list[str] = []
-    """Those from which images are pulled without a login."""
     addresses: str = ""
     """The range of its pods and Services."""
 

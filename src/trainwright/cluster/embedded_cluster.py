@@ -8,11 +8,12 @@ import errno
 import os
 import resource
 import socket
-import sys
-from collections.abc import AsyncGenerator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import AsyncExitStack, aclosing, suppress
 from datetime import UTC, datetime
 from pathlib import Path
+
+from msgspec.structs import asdict, replace
 
 import trainwright
 from trainwright.cluster import pki
@@ -52,13 +53,13 @@ from trainwright.cluster.datadir import (
 )
 from trainwright.cluster.images.store import ImageStore
 from trainwright.cluster.linux.listening_sockets import find_holder, find_listener
-from trainwright.cluster.node.agent import NodeAgent, SandboxError
+from trainwright.cluster.node.agent import NodeAgent, SandboxError, detect_node
 from trainwright.cluster.node.node_streams import NodeStreams
-from trainwright.cluster.node.pods.images.image_settings import ImageSettings
 from trainwright.cluster.node.pods.pod_directory import has_running_pods
 from trainwright.cluster.node.records.container_logs import ContainerLogs
 from trainwright.cluster.node.resource_usage import NodeUsage
 from trainwright.cluster.node.supervisor.files import API_SOCKET
+from trainwright.cluster.node_settings import NodeSettings
 from trainwright.cluster.proxy.forwarder import ConnectionLimit
 from trainwright.cluster.proxy.port_proxy import PortProxy
 from trainwright.kube.client.async_client import Client
@@ -69,6 +70,7 @@ from trainwright.net.http_server import listen
 from trainwright.objects import Object
 from trainwright.objects.kinds.gangs import GangScheduler
 from trainwright.objects.kinds.logs import LogOptions
+from trainwright.objects.kinds.nodes import NODE_NAME
 from trainwright.objects.kinds.pods import MIRROR
 from trainwright.objects.kinds.priorities import system_priority_classes
 from trainwright.objects.metadata import namespaced_name
@@ -88,7 +90,6 @@ HOST = "127.0.0.1"
 DEFAULT_PORT = 26443
 """Below the ephemeral ports, so that it is usually free at the next start."""
 
-NODE_NAME = "local"
 _PORT_RANGE = 100
 _NODE_READY_SECONDS = 20.0
 _LOCK_CHECK_SECONDS = 1.0
@@ -111,38 +112,28 @@ class _Logs:
 class EmbeddedCluster:
     """`config` is valid from `await start()` to `await stop()`. Pods keep running after the stop.
 
-    `port` defaults to that of the last start, else to DEFAULT_PORT, else to a free one nearby; `sandbox` to the
-    strongest level that works. `python` is for pods whose job names none; `nfs_mappings` are directories in place of
-    NFS exports (`SERVER:/PATH`), by default those of the last start. `unknown_images` is one of UNKNOWN_IMAGES;
-    `registries` are those from which images are pulled without a login.
+    `port` defaults to that of the last start, else to DEFAULT_PORT, else to a free one nearby. `mirror_logs` are the
+    logs of mirror pods, by NAMESPACE/NAME; `local_services` are admission webhooks in this process, by namespace and
+    name of the Service that configurations name.
     """
 
     def __init__(
         self,
         directory: Path,
+        settings: NodeSettings | None = None,
         *,
         port: int | None = None,
-        sandbox: str | None = None,
-        python: Path | None = None,
         with_node: bool = True,
         mirror_logs: Mapping[str, LogReader] | None = None,
         local_services: Mapping[tuple[str, str], LocalService] | None = None,
-        nfs_mappings: Mapping[str, str] | None = None,
         gang_scheduler: str | None = None,
-        unknown_images: str = "host",
-        registries: Iterable[str] = (),
     ) -> None:
         self._data = DataDir(directory.absolute())
+        self._settings = settings or NodeSettings()
         self._port = port
-        self._sandbox = sandbox
-        self._python = python or Path(sys.executable)
         self._with_node = with_node
         self._mirror_logs = mirror_logs or {}
         self._local_services = local_services
-        self._nfs_mappings = nfs_mappings
-        self._images = ImageSettings(
-            directory=ImageStore.of(self._data).directory, unknown=unknown_images, registries=frozenset(registries)
-        )
         self._gang = GangScheduler(gang_scheduler) if gang_scheduler else None
         self._components = ComponentManager()
         self._exit_stack = AsyncExitStack()
@@ -163,10 +154,6 @@ class EmbeddedCluster:
     def client(self, user_agent: str) -> Client:
         """For a component in this process: its requests do not pass a socket."""
         return Client(self.config, user_agent=user_agent, server=self._server)
-
-    @property
-    def node_name(self) -> str:
-        return NODE_NAME
 
     @property
     def sandbox(self) -> str:
@@ -194,26 +181,20 @@ class EmbeddedCluster:
         """Stops everything in the reverse order of its start. Can be repeated."""
         await self._exit_stack.aclose()
 
-    def announce(
-        self, kubeconfig: Path, *, context: str = CONTEXT, python_origin: str = "", ephemeral: bool = False
-    ) -> ClusterRecord:
+    def announce(self, kubeconfig: Path, *, context: str = CONTEXT, ephemeral: bool = False) -> ClusterRecord:
         """Writes the record by which commands find this cluster; `kubeconfig` is the user's file with its context."""
         me = this_process()
+        in_force = replace(self._settings, sandbox=self.sandbox, nfs_mappings=self._data.nfs_mappings())
         record = ClusterRecord(
+            **asdict(in_force),
             pid=me.pid,
             start_ticks=me.start_ticks,
             boot_id=me.boot_id,
             server=self.config.server,
             version=trainwright.__version__,
-            sandbox=self.sandbox,
-            python=str(self._python),
-            python_origin=python_origin,
             kubeconfig=str(kubeconfig),
-            nfs_mappings=dict(self._data.nfs_mappings()),
             context=context,
             ephemeral=ephemeral,
-            unknown_images=self._images.unknown,
-            registries=sorted(self._images.registries),
             addresses=str(self._addresses or ""),
         )
         self._data.write_record(record)
@@ -341,34 +322,27 @@ class EmbeddedCluster:
         )
         self._components.start("the service proxy", lambda: PortProxy(client, recorder, connections).run())
 
-    def _remembered_nfs_mappings(self) -> Mapping[str, str]:
-        """Those of this start or, if it has none, of the last one that had."""
-        if self._nfs_mappings is not None:
-            self._data.remember_nfs_mappings(self._nfs_mappings)
-        return self._data.nfs_mappings()
-
     async def _start_node(self, client: Client, address_lock: AddressLock) -> None:
         started = datetime.now(UTC).replace(microsecond=0)  # heartbeats have whole seconds
         own, others = os.path.realpath(self._data.path), DataDirectories()
+        if self._settings.nfs_mappings:
+            self._data.remember_nfs_mappings(self._settings.nfs_mappings)
         try:
             # Sandbox detection starts processes and waits for them.
-            node = await asyncio.to_thread(
-                NodeAgent,
-                client,
+            config = await asyncio.to_thread(
+                detect_node,
                 self._data.node,
                 address_lock,
-                name=NODE_NAME,
-                sandbox=self._sandbox,
-                python=self._python,
+                replace(self._settings, nfs_mappings=self._data.nfs_mappings()),
+                server=self.config.server,
                 session_secret=self._data.session_secret(),
                 find_hidden=lambda: (own, *others.find()),
                 provisioned=self._data.volumes,
-                nfs_mappings=self._remembered_nfs_mappings(),
-                images=self._images,
+                images=ImageStore.of(self._data).directory,
             )
         except SandboxError as error:
             raise ClusterError(str(error)) from error
-        self._node = node
+        self._node = node = NodeAgent(client, config)
         self._components.start("node", node.run)
         self._exit_stack.push_async_callback(node.stop)
         try:

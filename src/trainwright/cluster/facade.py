@@ -1,7 +1,8 @@
-"""The interface of the embedded cluster for commands: find it, start it, stop it, kill its pods, delete its data, read
+"""The interface of the embedded cluster for commands: find it, stop it, kill its pods, delete its data, read
 what its pods left.
 
-`cli` imports nothing else of this package. What only some commands need is imported when it is called.
+`cli` imports nothing else of this package, but for the process of `up`, which starts an EmbeddedCluster. What only some
+commands need is imported when it is called.
 """
 
 import gc
@@ -9,7 +10,7 @@ import os
 import signal
 import tempfile
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,21 +21,21 @@ from trainwright.cluster.node.records import pod_records as records
 from trainwright.cluster.node.records.pod_files import PodFile, find_pod_files
 from trainwright.cluster.node.records.pod_records import LogLine, PodRecord, RunLog, whole_lines
 from trainwright.cluster.node.records.private_files import PrivateFile
+from trainwright.cluster.node_settings import UNKNOWN_IMAGES, NodeSettings
 from trainwright.cluster.owned_paths import UntrustedPathError, check_directory
 
 if TYPE_CHECKING:
-    from trainwright.cluster.apiserver.admission.webhooks.webhook_client import LocalService
-    from trainwright.cluster.apiserver.http.streams.node_interface import LogReader
-    from trainwright.cluster.embedded_cluster import EmbeddedCluster
     from trainwright.cluster.node.pods.pod_termination import StoppingPods
 
 __all__ = [
     "CONTEXT",
     "STOP_SECONDS",
+    "UNKNOWN_IMAGES",
     "ClusterError",
     "ClusterRecord",
     "DataDir",
     "LogLine",
+    "NodeSettings",
     "PodFile",
     "PodProcess",
     "PodRecord",
@@ -46,7 +47,6 @@ __all__ = [
     "delete_data",
     "disk_warning",
     "kill_orphaned_pods",
-    "new_cluster",
     "pod_files",
     "pod_records",
     "processes_of",
@@ -68,40 +68,6 @@ def check_private_file(path: Path) -> None:
             raise ClusterError(f"{path} belongs to another user")
     except UntrustedPathError as error:
         raise ClusterError(str(error)) from error
-
-
-def new_cluster(
-    data: DataDir,
-    *,
-    port: int | None = None,
-    sandbox: str | None = None,
-    python: Path | None = None,
-    mirror_logs: "Mapping[str, LogReader] | None" = None,
-    local_services: "Mapping[tuple[str, str], LocalService] | None" = None,
-    nfs_mappings: Mapping[str, str] | None = None,
-    gang_scheduler: str | None = None,
-    unknown_images: str = "host",
-    registries: Iterable[str] = (),
-) -> "EmbeddedCluster":
-    """A cluster that has not been started yet, for the event loop of this process.
-
-    `mirror_logs` are the logs of mirror pods, by NAMESPACE/NAME; `local_services` are admission webhooks in this
-    process, by namespace and name of the Service that configurations name.
-    """
-    from trainwright.cluster.embedded_cluster import EmbeddedCluster
-
-    return EmbeddedCluster(
-        data.path,
-        port=port,
-        sandbox=sandbox,
-        python=python,
-        mirror_logs=mirror_logs,
-        local_services=local_services,
-        nfs_mappings=nfs_mappings,
-        gang_scheduler=gang_scheduler,
-        unknown_images=unknown_images,
-        registries=registries,
-    )
 
 
 def tune_garbage_collector() -> None:

@@ -7,10 +7,12 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from trainwright.cli.commands.up import UpFlags, banner, differences, nfs_mapping, stopped_message
+from trainwright.cli.commands.up import banner, command, differences, nfs_mapping, stopped_message
 from trainwright.cli.contexts import user_kubeconfig
 from trainwright.cli.main import cli
+from trainwright.cli.up.up_flags import UpFlags
 from trainwright.cluster.datadir import ClusterRecord, DataDir
+from trainwright.cluster.node_settings import NodeSettings
 
 RECORD = ClusterRecord(
     pid=1,
@@ -25,40 +27,34 @@ RECORD = ClusterRecord(
 )
 
 
-def flags(
-    *,
-    kubeconfig: Path | None = None,
-    port: int | None = None,
-    python: Path | None = None,
-    sandbox: str | None = None,
-    map_nfs: tuple[tuple[str, str], ...] = (),
-) -> UpFlags:
-    return UpFlags(kubeconfig, port, python, sandbox, map_nfs)
-
-
 def test_without_flags_there_are_no_differences() -> None:
-    assert differences(RECORD, flags()) == []
+    assert differences(RECORD, UpFlags()) == []
 
 
 def test_the_same_settings_are_no_differences() -> None:
-    given = flags(
-        port=26443, sandbox="overlay", python=Path("/env/bin/python"), kubeconfig=Path("/home/me/.kube/config")
-    )
+    node = {"sandbox": "overlay", "python": "/env/bin/python"}
+    given = UpFlags(port=26443, kubeconfig=Path("/home/me/.kube/config"), node=node)
     assert differences(RECORD, given) == []
 
 
 @pytest.mark.parametrize(
     ("given", "difference"),
     [
-        (flags(port=1234), "--port 26443, not 1234"),
-        (flags(sandbox="plain"), "--sandbox overlay, not plain"),
-        (flags(map_nfs=(("nas:/x", "/srv"),)), "--map-nfs nas:/y=/srv, not nas:/x=/srv"),
-        (flags(python=Path("/usr/bin/python3")), "--python /env/bin/python, not /usr/bin/python3"),
-        (flags(kubeconfig=Path("/tmp/config")), "--kubeconfig /home/me/.kube/config, not /tmp/config"),
+        (UpFlags(port=1234), "--port 26443, not 1234"),
+        (UpFlags(node={"sandbox": "plain"}), "--sandbox overlay, not plain"),
+        (UpFlags(node={"nfs_mappings": {"nas:/x": "/srv"}}), "--map-nfs nas:/y=/srv, not nas:/x=/srv"),
+        (UpFlags(node={"python": "/usr/bin/python3"}), "--python /env/bin/python, not /usr/bin/python3"),
+        (UpFlags(node={"registries": ("b:5000", "a")}), "--registry none, not a,b:5000"),
+        (UpFlags(kubeconfig=Path("/tmp/config")), "--kubeconfig /home/me/.kube/config, not /tmp/config"),
     ],
 )
 def test_other_settings_are_named(given: UpFlags, difference: str) -> None:
     assert differences(RECORD, given) == [difference]
+
+
+def test_every_setting_of_the_node_has_a_flag_of_its_name() -> None:
+    flags = {option.name for option in command.params}
+    assert set(NodeSettings.__struct_fields__) - flags == {"python_origin"}, "which follows from the python"
 
 
 def test_an_nfs_mapping_names_an_export_and_an_existing_directory(tmp_path: Path) -> None:

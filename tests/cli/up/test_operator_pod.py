@@ -23,7 +23,7 @@ from trainwright.objects.resources import NAMESPACES, PODS, SERVICE_ACCOUNTS
 async def client(tmp_path: Path) -> AsyncIterator[Client]:
     async with embedded_cluster(tmp_path / "data", with_node=False) as cluster, Client(cluster.config) as client:
         await create_operator_objects(client)
-        async with in_background(OperatorPod(client, "local").run()):
+        async with in_background(OperatorPod(client).run()):
             yield client
 
 

@@ -181,7 +181,7 @@ async def test_a_supervisor_of_an_earlier_agent_in_this_process_is_reaped(node: 
 
 
 async def test_a_supervisor_that_fails_at_once_is_reported_as_an_event(tmp_path: Path) -> None:
-    async with running_node(tmp_path / "node", sandbox="plain", supervisor_python=Path("/bin/false")) as node:
+    async with running_node(tmp_path / "node", sandbox="plain", supervisor_python="/bin/false") as node:
         await node.create("p", container("echo never"))
         event = await node.event("FailedCreatePodSandBox")
         assert event["message"] == "the fork server of supervisors ended: unknown reason"
@@ -190,7 +190,7 @@ async def test_a_supervisor_that_fails_at_once_is_reported_as_an_event(tmp_path:
 
 async def test_a_supervisor_that_cannot_be_started_is_reported_as_an_event(tmp_path: Path) -> None:
     missing = tmp_path / "no-python"
-    async with running_node(tmp_path / "node", sandbox="plain", supervisor_python=missing) as node:
+    async with running_node(tmp_path / "node", sandbox="plain", supervisor_python=str(missing)) as node:
         await node.create("p", container("echo never"))
         waiting = await node.until_waiting("p")
         assert waiting["reason"] == "FailedCreatePodSandBox"

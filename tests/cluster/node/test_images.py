@@ -27,7 +27,6 @@ from trainwright.cluster.images.store import Image, ImageStore
 from trainwright.cluster.node.pods.config.container_image import ContainerImage
 from trainwright.cluster.node.pods.images import pod_images
 from trainwright.cluster.node.pods.images.image_files import read_accounts
-from trainwright.cluster.node.pods.images.image_settings import ImageSettings
 from trainwright.objects import Object
 from trainwright.objects.resources import EVENTS, NODES, SECRETS
 
@@ -57,7 +56,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> ImageStore:
 
 @pytest.fixture
 async def node(store: ImageStore, tmp_path: Path) -> AsyncIterator[Node]:
-    async with running_node(tmp_path / "node", images=ImageSettings(directory=store.directory)) as running:
+    async with running_node(tmp_path / "node", images=store.directory) as running:
         yield running
 
 
@@ -269,8 +268,7 @@ async def test_an_absent_pull_secret_does_not_block_a_pod(node: Node) -> None:
 
 
 async def test_unknown_images_can_be_refused(store: ImageStore, tmp_path: Path) -> None:
-    settings = ImageSettings(directory=store.directory, unknown="refuse")
-    async with running_node(tmp_path / "node", images=settings) as node:
+    async with running_node(tmp_path / "node", images=store.directory, unknown_images="refuse") as node:
         await node.create("p", sh("true", "absent:1"))
         await node.create("q", on("absent:1", command=["true"], imagePullPolicy="Never"))
 
@@ -285,8 +283,7 @@ async def test_unknown_images_can_be_refused(store: ImageStore, tmp_path: Path) 
 
 
 async def test_a_failed_pull_is_reported_and_backed_off(store: ImageStore, tmp_path: Path) -> None:
-    settings = ImageSettings(directory=store.directory, registries=frozenset({"127.0.0.1:9"}))
-    async with running_node(tmp_path / "node", images=settings) as node:
+    async with running_node(tmp_path / "node", images=store.directory, registries=("127.0.0.1:9",)) as node:
         await node.create("p", sh("true", "127.0.0.1:9/team/absent:1"))
 
         def backs_off(pod: Object) -> bool:
@@ -305,8 +302,7 @@ async def test_a_failed_pull_is_reported_and_backed_off(store: ImageStore, tmp_p
 
 async def test_always_with_an_unreachable_registry_runs_the_stored_image(store: ImageStore, tmp_path: Path) -> None:
     add_machine_image(store, "127.0.0.1:9/machine:1")
-    settings = ImageSettings(directory=store.directory, registries=frozenset({"127.0.0.1:9"}))
-    async with running_node(tmp_path / "node", images=settings) as node:
+    async with running_node(tmp_path / "node", images=store.directory, registries=("127.0.0.1:9",)) as node:
         await node.create("p", on("127.0.0.1:9/machine:1", command=["id"], imagePullPolicy="Always"))
 
         await node.until_phase("p", "Succeeded")
@@ -327,8 +323,7 @@ async def test_a_pull_secret_makes_the_node_ask_the_registry(node: Node) -> None
 
 
 async def test_at_plain_an_image_with_files_of_its_own_waits(store: ImageStore, tmp_path: Path) -> None:
-    settings = ImageSettings(directory=store.directory)
-    async with running_node(tmp_path / "node", sandbox="plain", images=settings) as node:
+    async with running_node(tmp_path / "node", sandbox="plain", images=store.directory) as node:
         await node.create("p", sh("true"))
 
         waiting = await node.until_waiting("p")
@@ -363,8 +358,7 @@ async def test_the_node_lists_its_images(node: Node) -> None:
 
 
 async def test_at_plain_layers_over_the_files_of_this_machine_are_a_copy(store: ImageStore, tmp_path: Path) -> None:
-    settings = ImageSettings(directory=store.directory)
-    async with running_node(tmp_path / "node", sandbox="plain", images=settings) as node:
+    async with running_node(tmp_path / "node", sandbox="plain", images=store.directory) as node:
         await node.create("p", on("over:1"))
         await node.create(
             "q", on("over:1", command=["sh", "-c", "echo x >> /srv/own/file; cat /srv/own/file; echo $OWN"])
@@ -386,8 +380,7 @@ async def test_a_pod_pulls_its_image(machine: tuple[ImageStore, Image], tmp_path
     with running_registry(tmp_path / "registry") as address:
         name = f"{address}/team/machine:1"
         pushed = await push_image(*machine, ImageReference.parse(name))
-        settings = ImageSettings(directory=tmp_path / "images", registries=frozenset({address}))
-        async with running_node(tmp_path / "node", images=settings) as node:
+        async with running_node(tmp_path / "node", images=tmp_path / "images", registries=(address,)) as node:
             await node.create("p", on(name))
             pod = await node.until_phase("p", "Succeeded")
 
@@ -412,8 +405,7 @@ async def test_a_pull_secret_opens_the_registry(machine: tuple[ImageStore, Image
         name = f"{address}/private:1"
         config = {"auths": {address: {"username": USER, "password": PASSWORD}}}
         await push_image(*machine, ImageReference.parse(name), credentials=DockerConfig.of_pull_secret(json_of(config)))
-        settings = ImageSettings(directory=tmp_path / "images", registries=frozenset({address}))
-        async with running_node(tmp_path / "node", images=settings) as node:
+        async with running_node(tmp_path / "node", images=tmp_path / "images", registries=(address,)) as node:
             config["auths"][address]["password"] = "guess"
             await add_pull_secret(node, "wrong", config)
             await node.create("wrong", on(name), imagePullSecrets=[{"name": "wrong"}])

@@ -29,7 +29,6 @@ from trainwright.cluster.images.store import ImageStore
 from trainwright.cluster.node import node_status
 from trainwright.cluster.node.devices.nvidia import Gpu
 from trainwright.cluster.node.network.service_variables import api_server_variables
-from trainwright.cluster.node.pods.images.image_settings import ImageSettings
 from trainwright.objects import Object
 from trainwright.objects.kinds.nodes import NODE_ADDRESS
 from trainwright.objects.resources import CONFIG_MAPS, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, PODS, SECRETS
@@ -60,7 +59,7 @@ async def golden_node(directory: Path, level: str) -> AsyncIterator[Node]:
 def node_options(directory: Path, level: str) -> dict[str, Any]:
     return {
         "sandbox": level,
-        "images": ImageSettings(directory=directory / "images"),
+        "images": directory / "images",
         "nfs_mappings": {"filer:/export": str(directory / "shared" / "nfs")},
     }
 

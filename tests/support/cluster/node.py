@@ -11,8 +11,9 @@ from tests.support.cluster.embedded_apiserver import running_embedded
 from tests.support.cluster.supervised_pods import end_supervisors
 from tests.support.waiting import eventually
 from trainwright.cluster.address_lock import AddressLock
-from trainwright.cluster.node.agent import NodeAgent
+from trainwright.cluster.node.agent import NodeAgent, detect_node
 from trainwright.cluster.node.records.container_logs import ContainerLogs
+from trainwright.cluster.node_settings import NodeSettings
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.errors import NotFound
 from trainwright.kube.client.kubeconfig import ClusterConfig
@@ -36,8 +37,13 @@ class Node:
     _running: "asyncio.Task[None] | None" = None
 
     async def up(self, **options: Any) -> NodeAgent:
-        """Starts an agent, the first or the next one on the same directory."""
-        self.agent = NodeAgent(self.client, self.directory, self.addresses, **options)
+        """Starts an agent, the first or the next one on the same directory. `options` are fields of NodeSettings, and
+        options of `detect_node`."""
+        options = {"images": self.directory.absolute() / "images", "server": self.config.server, **options}
+        settings = NodeSettings(
+            **{name: options.pop(name) for name in NodeSettings.__struct_fields__ if name in options}
+        )
+        self.agent = NodeAgent(self.client, detect_node(self.directory, self.addresses, settings, **options))
         self._running = asyncio.create_task(self.agent.run())
         return self.agent
 

@@ -1,26 +1,55 @@
 """Runtime configs of pods without a cluster or a disk: pods with defaults, and what is generated from them."""
 
 from dataclasses import replace
-from fractions import Fraction
+from ipaddress import IPv4Network
+from pathlib import Path
 from typing import Any
 
+from trainwright.cluster.node.node_status import Machine
 from trainwright.cluster.node.pods.config.pod_context import PodContext
 from trainwright.cluster.node.pods.config.runtime_config import RuntimeConfig, WaitingReason, generate_runtime_config
+from trainwright.cluster.node.pods.node_config import NodeConfig
 from trainwright.cluster.node.referenced_objects import ReferencedObjects
+from trainwright.cluster.node.supervisor.sandbox.detection import Sandbox
+from trainwright.cluster.node_settings import NodeSettings
 from trainwright.objects import Object
 
-OVERLAY = PodContext(
-    node_name="local",
-    host_address="127.0.0.1",
-    address="127.64.0.7",
-    directory="/node/pods/u",
-    hosts_file="/node/hosts/default",
-    level="overlay",
-    python="/opt/venv/bin/python",
+NODE = NodeConfig(
+    settings=NodeSettings(python="/opt/venv/bin/python"),
+    directory=Path("/node"),
+    pod_network=IPv4Network("127.64.0.0/18"),
+    address_mark=-1,
+    sandbox=Sandbox("overlay", shared_ports="not tried"),
+    machine=Machine(
+        hostname="host",
+        cpus=4,
+        memory=8 << 30,
+        disk=1 << 40,
+        pods=110,
+        boot_id="boot",
+        machine_id="machine",
+        kernel="6.1",
+        os_image="Debian",
+        architecture="amd64",
+    ),
+    user=1000,
     home="/home/me",
-    allocatable={"cpu": Fraction(4), "memory": Fraction(8 << 30)},
+    shared_home=None,
+    find_hidden=tuple,
+    open_files=1024,
+    images=Path("/images"),
 )
-PLAIN = replace(OVERLAY, level="plain", allocatable={}, names={"job-master-0": "127.64.0.1"})
+OVERLAY = PodContext(node=NODE, address="127.64.0.7", directory="/node/pods/u", hosts_file="/node/hosts/default")
+
+
+def on_node(context: PodContext, **fields: Any) -> PodContext:
+    """The context on a node with these fields."""
+    return replace(context, node=replace(context.node, **fields))
+
+
+PLAIN = replace(
+    on_node(OVERLAY, sandbox=Sandbox("plain", shared_ports="not tried")), names={"job-master-0": "127.64.0.1"}
+)
 
 
 def pod(*containers: Object, annotations: dict[str, str] | None = None, **spec: Any) -> Object:

@@ -16,6 +16,7 @@ from tests.support.kubernetes.fake_kubelet import FakeKubelet, running_kubelet
 from tests.support.objects.jobs import JobBuilder
 from trainwright.api.kinds import KINDS
 from trainwright.cli.up.up_process import operator_settings
+from trainwright.cluster.node_settings import NodeSettings
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.kubeconfig import ClusterConfig
 from trainwright.objects import Object
@@ -102,7 +103,10 @@ async def real_cluster_harness(
 async def embedded_cluster_harness(directory: Path, *, sandbox: str | None = None) -> AsyncIterator[ClusterHarness]:
     """At the given sandbox level; by default at the strongest that works on this machine."""
     (shared := directory / "harness").mkdir()
-    async with embedded_cluster(directory / "data", sandbox=sandbox) as cluster, Client(cluster.config) as client:
+    async with (
+        embedded_cluster(directory / "data", settings=NodeSettings(sandbox=sandbox or "")) as cluster,
+        Client(cluster.config) as client,
+    ):
         await install_crds(client, KINDS.values())
         settings = operator_settings(cluster.sandbox)
         async with running_operator(client, settings=settings, cluster_resources=(NODES,)) as operator:

@@ -149,11 +149,12 @@ def _find_target(options: TargetOptions, *, dry_run: bool) -> Target | None:
         if dry_run:
             return None
     # Imported here because the cluster is usually running.
-    from trainwright.cli.commands.up import UpFlags, require_linux, start_detached
+    from trainwright.cli.commands.up import require_linux, start_detached
+    from trainwright.cli.up.up_flags import UpFlags
 
     require_linux()
     data = data_dir_at(options.data_dir)
-    record, notes = start_detached(data, UpFlags(None, None, None, None))
+    record, notes = start_detached(data, UpFlags())
     flag = f" --data-dir {data.path}" if options.data_dir else ""
     messages = Console.of(sys.stderr)
     messages.print(f"Started the embedded cluster at {record.server}; `trainwright down{flag}` stops it")

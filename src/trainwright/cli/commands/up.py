@@ -4,9 +4,9 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import click
@@ -16,29 +16,13 @@ from trainwright.cli.contexts import remove_context, user_kubeconfig
 from trainwright.cli.errors import CommandError
 from trainwright.cli.flags import data_dir_flag, python_path
 from trainwright.cli.output.console import Console
-from trainwright.cli.pods_python import default_python
 from trainwright.cli.targets import cluster_flag, data_dir_at
-from trainwright.cluster.facade import ClusterError, ClusterRecord, DataDir, delete_data
+from trainwright.cli.up.up_flags import UpFlags
+from trainwright.cluster.facade import UNKNOWN_IMAGES, ClusterError, ClusterRecord, DataDir, delete_data
 from trainwright.programs import own_module
 
 _READY_SECONDS = 60.0
 _SHOWN_LOG_LINES = 15
-
-
-@dataclass(frozen=True, slots=True)
-class UpFlags:
-    """The flags that describe the cluster; None: not given."""
-
-    kubeconfig: Path | None
-    port: int | None
-    python: Path | None
-    sandbox: str | None
-    map_nfs: tuple[tuple[str, str], ...] = ()
-    """Pairs of `SERVER:/PATH` and directory."""
-    gang_scheduler: str | None = None
-    ephemeral: bool = False
-    unknown_images: str | None = None
-    registries: tuple[str, ...] = ()
 
 
 def nfs_mapping(text: str) -> tuple[str, str]:
@@ -67,7 +51,7 @@ def nfs_mapping(text: str) -> tuple[str, str]:
 )
 @click.option(
     "--python",
-    type=python_path,
+    type=lambda text: str(python_path(text)),
     metavar="PATH",
     help="The default Python of pods (default: the active virtual or conda environment, else python3 on PATH).",
 )
@@ -78,8 +62,10 @@ def nfs_mapping(text: str) -> tuple[str, str]:
 )
 @click.option(
     "--map-nfs",
+    "nfs_mappings",
     type=nfs_mapping,
     multiple=True,
+    callback=lambda _context, _option, pairs: dict(pairs),
     metavar="SERVER:/PATH=DIR",
     help="A directory of this machine in place of an NFS export, for volumes of pods (can be repeated; default: those "
     "of the last start).",
@@ -91,7 +77,7 @@ def nfs_mapping(text: str) -> tuple[str, str]:
 )
 @click.option(
     "--unknown-images",
-    type=click.Choice(["host", "pull", "refuse"]),
+    type=click.Choice(UNKNOWN_IMAGES),
     help="What happens to a pod whose image is not on this machine: it runs on the machine's own files, the image is "
     "pulled, or the pod waits (default: host).",
 )
@@ -109,14 +95,10 @@ def command(
     data_dir: Path | None,
     kubeconfig: Path | None,
     port: int | None,
-    python: Path | None,
-    sandbox: str | None,
-    map_nfs: tuple[tuple[str, str], ...],
     gang_scheduler_name: str | None,
-    unknown_images: str | None,
-    registries: tuple[str, ...],
     ephemeral: bool,
     verbose: bool,
+    **node: Any,
 ) -> None:
     """Start the embedded cluster.
 
@@ -129,7 +111,11 @@ def command(
     require_linux()
     data = data_dir_at(data_dir)
     flags = UpFlags(
-        kubeconfig, port, python, sandbox, map_nfs, gang_scheduler_name, ephemeral, unknown_images, registries
+        kubeconfig=kubeconfig,
+        port=port,
+        gang_scheduler=gang_scheduler_name,
+        ephemeral=ephemeral,
+        node={name: value for name, value in node.items() if value},
     )
     if detach:
         _start_detached(data, flags, verbose=verbose)
@@ -149,19 +135,25 @@ def differences(record: ClusterRecord, flags: UpFlags) -> list[str]:
     """The settings of a running cluster that differ from the given flags."""
     pairs = [
         ("--port", urlsplit(record.server).port, flags.port),
-        ("--sandbox", record.sandbox, flags.sandbox),
-        ("--python", record.python, str(flags.python) if flags.python else None),
         ("--kubeconfig", record.kubeconfig, str(flags.kubeconfig.absolute()) if flags.kubeconfig else None),
         ("--ephemeral", record.ephemeral, flags.ephemeral or None),
-        ("--unknown-images", record.unknown_images, flags.unknown_images),
-        ("--registry", ",".join(record.registries) or "none", ",".join(sorted(flags.registries)) or None),
     ]
-    pairs.append(("--map-nfs", _nfs_text(record.nfs_mappings), _nfs_text(dict(flags.map_nfs)) or None))
+    for field, value in flags.node.items():
+        actual, given = (",".join(_flag_values(one)) for one in (getattr(record, field), value))
+        pairs.append((_flag_of(field), actual or "none", given))
     return [f"{flag} {actual}, not {given}" for flag, actual, given in pairs if given is not None and given != actual]
 
 
-def _nfs_text(mappings: Mapping[str, str]) -> str:
-    return " ".join(f"{export}={directory}" for export, directory in sorted(mappings.items()))
+def _flag_of(field: str) -> str:
+    """The flag of a field of NodeSettings."""
+    return next(option.opts[0] for option in command.params if option.name == field)
+
+
+def _flag_values(value: str | Mapping[str, str] | Sequence[str]) -> list[str]:
+    """A setting as users write it behind its flag, which some repeat."""
+    if isinstance(value, Mapping):
+        return sorted(f"{key}={item}" for key, item in value.items())
+    return [value] if isinstance(value, str) else sorted(value)
 
 
 def banner(record: ClusterRecord, data: DataDir, *, detached: bool) -> list[str]:
@@ -216,25 +208,12 @@ def _run_in_foreground(data: DataDir, flags: UpFlags, *, verbose: bool) -> None:
 
     from trainwright.cli.logging import LogFormat, start_logging
     from trainwright.cli.pods_of_stopped_cluster import end_pods
-    from trainwright.cli.up.up_process import UpOptions, run_cluster
+    from trainwright.cli.up.up_process import run_cluster
     from trainwright.kube.client.kubeconfig import ConfigError
 
     console = Console.of()
     # On a terminal the command's own lines are enough.
     start_logging(LogFormat(logging.DEBUG if verbose else logging.WARNING if sys.stderr.isatty() else logging.INFO))
-    options = UpOptions(
-        data=data,
-        kubeconfig=user_kubeconfig(flags.kubeconfig),
-        kubeconfig_required=flags.kubeconfig is not None,
-        port=flags.port,
-        python=default_python(flags.python),
-        sandbox=flags.sandbox,
-        nfs_mappings=dict(flags.map_nfs) or None,
-        gang_scheduler=flags.gang_scheduler,
-        ephemeral=flags.ephemeral,
-        unknown_images=flags.unknown_images or "host",
-        registries=flags.registries,
-    )
 
     def on_note(note: str) -> None:
         console.print(f"Note: {note}", colour="yellow")
@@ -244,7 +223,7 @@ def _run_in_foreground(data: DataDir, flags: UpFlags, *, verbose: bool) -> None:
             console.print(line)
 
     try:
-        running_pods = asyncio.run(run_cluster(options, on_note=on_note, on_ready=on_ready))
+        running_pods = asyncio.run(run_cluster(data, flags, on_note=on_note, on_ready=on_ready))
     except (ClusterError, ConfigError) as error:
         raise CommandError(str(error)) from error
     if flags.ephemeral:
@@ -316,13 +295,10 @@ def _foreground_command(data: DataDir, flags: UpFlags, *, verbose: bool) -> list
     # Absolute because the cluster runs in another working directory.
     words += ["--kubeconfig", str(flags.kubeconfig.absolute())] if flags.kubeconfig else []
     words += ["--port", str(flags.port)] if flags.port else []
-    words += ["--python", str(flags.python)] if flags.python else []
-    words += ["--sandbox", flags.sandbox] if flags.sandbox else []
-    words += [word for export, directory in flags.map_nfs for word in ("--map-nfs", f"{export}={directory}")]
     words += ["--gang-scheduler-name", flags.gang_scheduler] if flags.gang_scheduler else []
-    words += ["--unknown-images", flags.unknown_images] if flags.unknown_images else []
-    words += [word for registry in flags.registries for word in ("--registry", registry)]
     words += ["--ephemeral"] if flags.ephemeral else []
+    for field, value in flags.node.items():
+        words += [word for text in _flag_values(value) for word in (_flag_of(field), text)]
     return [*words, "--verbose"] if verbose else words
 
 

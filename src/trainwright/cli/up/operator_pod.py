@@ -19,6 +19,7 @@ from trainwright.kube.controller.reflector import Reflector
 from trainwright.kube.controller.store import Store
 from trainwright.objects import Object
 from trainwright.objects.kinds.logs import LogOptions
+from trainwright.objects.kinds.nodes import NODE_NAME
 from trainwright.objects.kinds.pods import MIRROR
 from trainwright.objects.resources import NAMESPACES, PODS, SERVICE_ACCOUNTS
 from trainwright.objects.times import format_micro_time, format_time
@@ -52,11 +53,10 @@ async def create_operator_objects(client: Client) -> None:
 
 
 class OperatorPod:
-    """`node` is the node that the pod seems to run on."""
+    """Keeps the pod that the operator seems to run in."""
 
-    def __init__(self, client: Client, node: str) -> None:
+    def __init__(self, client: Client) -> None:
         self._client = client
-        self._node = node
         self._started = format_time(datetime.now(UTC))
         self._pods = Store[Object]()
         self._controller: Controller[str] = Controller(
@@ -89,7 +89,7 @@ class OperatorPod:
                 await self._client.delete(PODS, NAME, namespace=NAMESPACE, uid=uid, grace_period_seconds=0)
             return
         if pod is None:
-            pod = await self._client.create(PODS, _render(self._node))
+            pod = await self._client.create(PODS, _render())
             self._pods.remember(pod)
         status = _status(self._started)
         if {key: pod["status"].get(key) for key in status} != status:
@@ -97,7 +97,7 @@ class OperatorPod:
             self._pods.remember(await self._client.patch(PODS, NAME, patch, namespace=NAMESPACE, subresource="status"))
 
 
-def _render(node: str) -> Object:
+def _render() -> Object:
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -108,7 +108,7 @@ def _render(node: str) -> Object:
             "annotations": {MIRROR: "operator", "kubernetes.io/config.source": "trainwright"},
         },
         "spec": {
-            "nodeName": node,
+            "nodeName": NODE_NAME,
             "containers": [{"name": _CONTAINER, "image": f"trainwright:{__version__}", "imagePullPolicy": "Never"}],
         },
     }

@@ -4,28 +4,28 @@ import asyncio
 import contextlib
 import logging
 import signal
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from trainwright.api.kinds import KINDS
-from trainwright.cli.contexts import add_context
+from trainwright.cli.contexts import add_context, user_kubeconfig
 from trainwright.cli.errors import CommandError
 from trainwright.cli.logging import console_formatter
-from trainwright.cli.pods_python import PodsPython
 from trainwright.cli.recorded_runs import recorded_runs
 from trainwright.cli.up.cluster_log import rotate_for_ever
 from trainwright.cli.up.operator_pod import NAME, NAMESPACE, OperatorLog, OperatorPod, create_operator_objects
 from trainwright.cli.up.run_recorder import RunRecorder
+from trainwright.cli.up.up_flags import UpFlags
+from trainwright.cluster.embedded_cluster import EmbeddedCluster
 from trainwright.cluster.facade import (
     CONTEXT,
     ClusterRecord,
     DataDir,
     kill_orphaned_pods,
-    new_cluster,
     tune_garbage_collector,
 )
 from trainwright.engine import Settings
@@ -47,26 +47,8 @@ _RESTART_SECONDS = 1.0
 _STOP_SECONDS = 5.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UpOptions:
-    data: DataDir
-    kubeconfig: Path
-    """The user's file, to which the context is added."""
-    kubeconfig_required: bool
-    """The user named the file, so a failure to write it is an error."""
-    port: int | None
-    python: PodsPython
-    sandbox: str | None
-    nfs_mappings: Mapping[str, str] | None = None
-    gang_scheduler: str | None = None
-    ephemeral: bool = False
-    """Deletes the data when it stops."""
-    unknown_images: str = "host"
-    registries: tuple[str, ...] = ()
-
-
 async def run_cluster(
-    options: UpOptions, *, on_note: Callable[[str], None], on_ready: Callable[[ClusterRecord], None]
+    data: DataDir, flags: UpFlags, *, on_note: Callable[[str], None], on_ready: Callable[[ClusterRecord], None]
 ) -> int:
     """Runs the cluster until SIGINT, SIGTERM or SIGHUP; returns how many pods keep running.
 
@@ -78,17 +60,13 @@ async def run_cluster(
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     operator_log = OperatorLog(console_formatter())
     names = WebhookOptions()
-    cluster = new_cluster(
-        options.data,
-        port=options.port,
-        sandbox=options.sandbox,
-        python=options.python.path,
+    cluster = EmbeddedCluster(
+        data.path,
+        flags.node_settings(),
+        port=flags.port,
         mirror_logs={f"{NAMESPACE}/{NAME}": operator_log},
         local_services={(NAMESPACE, names.service): local_webhooks(KINDS)},
-        nfs_mappings=options.nfs_mappings,
-        gang_scheduler=options.gang_scheduler,
-        unknown_images=options.unknown_images,
-        registries=options.registries,
+        gang_scheduler=flags.gang_scheduler,
     )
     await cluster.start()
     try:
@@ -96,27 +74,23 @@ async def run_cluster(
             await asyncio.gather(install_crds(client, KINDS.values()), create_operator_objects(client))
             await register_webhooks(client, KINDS.values(), NAMESPACE, names)
             async with (
-                _shown_operator(client, cluster.node_name, operator_log),
-                _running_operator(client, operator_settings(cluster.sandbox, options.gang_scheduler), options),
+                _shown_operator(client, operator_log),
+                _running_operator(client, operator_settings(cluster.sandbox, flags.gang_scheduler), data),
             ):
-                context, notes = _add_context(cluster.config, options)
+                kubeconfig = user_kubeconfig(flags.kubeconfig)
+                context, notes = _add_context(cluster.config, kubeconfig, data, required=flags.kubeconfig is not None)
                 for note in (*cluster.notes, *notes):
                     on_note(note)
-                record = cluster.announce(
-                    options.kubeconfig,
-                    context=context,
-                    python_origin=options.python.origin,
-                    ephemeral=options.ephemeral,
-                )
+                record = cluster.announce(kubeconfig, context=context, ephemeral=flags.ephemeral)
                 tune_garbage_collector()
                 on_ready(record)
-                await _wait_for_first(stop.wait(), cluster.data_dir_removed(), rotate_for_ever(options.data.log))
+                await _wait_for_first(stop.wait(), cluster.data_dir_removed(), rotate_for_ever(data.log))
             if stop.is_set():
                 return await _running_pods(client)
     finally:
         await cluster.stop()
-    killed = kill_orphaned_pods(options.data)
-    raise CommandError(f"data directory {options.data.path} was removed: stopped the cluster and killed {killed} pods")
+    killed = kill_orphaned_pods(data)
+    raise CommandError(f"data directory {data.path} was removed: stopped the cluster and killed {killed} pods")
 
 
 def operator_settings(sandbox: str, gang_scheduler: str | None = None) -> Settings:
@@ -125,27 +99,26 @@ def operator_settings(sandbox: str, gang_scheduler: str | None = None) -> Settin
     return replace(settings, gang=GangScheduler(gang_scheduler)) if gang_scheduler else settings
 
 
-def _add_context(config: ClusterConfig, options: UpOptions) -> tuple[str, list[str]]:
+def _add_context(config: ClusterConfig, kubeconfig: Path, data: DataDir, *, required: bool) -> tuple[str, list[str]]:
     """Adds the context to the user's kubeconfig; returns its name, and notes for the user."""
     try:
-        name = add_context(options.kubeconfig, config, options.data)
+        name = add_context(kubeconfig, config, data)
     except (ConfigError, OSError) as error:
-        if options.kubeconfig_required:
-            raise ConfigError(f"failed to add the context to {options.kubeconfig}: {error}") from error
-        own = options.data.kubeconfig
-        note = f"failed to add the context to {options.kubeconfig}: {error}; use `kubectl --kubeconfig {own}`"
-        return CONTEXT, [note]
-    if name == CONTEXT or options.data.cluster_name:
+        text = f"failed to add the context to {kubeconfig}: {error}"
+        if required:
+            raise ConfigError(text) from error
+        return CONTEXT, [f"{text}; use `kubectl --kubeconfig {data.kubeconfig}`"]
+    if name == CONTEXT or data.cluster_name:
         return name, []
-    return name, [f"context {CONTEXT} in {options.kubeconfig} belongs to another cluster: this one is {name}"]
+    return name, [f"context {CONTEXT} in {kubeconfig} belongs to another cluster: this one is {name}"]
 
 
 @asynccontextmanager
-async def _running_operator(client: Client, settings: Settings, options: UpOptions) -> AsyncIterator[None]:
+async def _running_operator(client: Client, settings: Settings, data: DataDir) -> AsyncIterator[None]:
     """Runs the operator; if it crashes, only the operator is restarted, not the cluster."""
     current: list[JobController] = []
     ready, stopping = asyncio.Event(), asyncio.Event()
-    read_runs, recorder = partial(recorded_runs, options.data), RunRecorder(options.data)
+    read_runs, recorder = partial(recorded_runs, data), RunRecorder(data)
 
     async def run_and_restart() -> None:
         while not stopping.is_set():
@@ -182,11 +155,11 @@ async def _running_operator(client: Client, settings: Settings, options: UpOptio
 
 
 @asynccontextmanager
-async def _shown_operator(client: Client, node: str, operator_log: OperatorLog) -> AsyncIterator[None]:
+async def _shown_operator(client: Client, operator_log: OperatorLog) -> AsyncIterator[None]:
     """Keeps the pod of the operator, and its log."""
     logger = logging.getLogger("trainwright.operator")
     logger.addHandler(operator_log)
-    task = asyncio.create_task(OperatorPod(client, node).run())
+    task = asyncio.create_task(OperatorPod(client).run())
     try:
         yield
     finally:
@@ -196,7 +169,7 @@ async def _shown_operator(client: Client, node: str, operator_log: OperatorLog) 
 
 
 async def _wait_for_first(*coroutines: Coroutine[Any, Any, object]) -> None:
-    tasks = [asyncio.ensure_future(one) for one in coroutines]
+    tasks = [asyncio.ensure_future(coroutine) for coroutine in coroutines]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     finally:

@@ -28,7 +28,6 @@ from trainwright.cluster.node.network.service_variables import api_server_variab
 from trainwright.cluster.node.node_registration import NodeRegistration
 from trainwright.cluster.node.node_status import read_machine
 from trainwright.cluster.node.pods.fork_server_starter import session_key
-from trainwright.cluster.node.pods.images.image_settings import ImageSettings
 from trainwright.cluster.node.pods.node_config import NodeConfig
 from trainwright.cluster.node.pods.pod_workers import PodWorkers
 from trainwright.cluster.node.records.retention import Retention
@@ -43,16 +42,18 @@ from trainwright.cluster.node.supervisor.sandbox.cgroups import find_directories
 from trainwright.cluster.node.supervisor.sandbox.detection import Sandbox, SandboxError, detect_sandbox
 from trainwright.cluster.node.supervisor.sandbox.sandbox import PLAIN
 from trainwright.cluster.node.volumes.nfs import NfsSupport
+from trainwright.cluster.node_settings import NodeSettings
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.controller.controller import Controller
 from trainwright.kube.controller.event_recorder import EventRecorder
 from trainwright.kube.controller.reflector import Reflector
 from trainwright.kube.controller.store import Store
 from trainwright.objects import Object
+from trainwright.objects.kinds.nodes import NODE_NAME
 from trainwright.objects.kinds.pods import MIRROR
 from trainwright.objects.resources import NAMESPACES, PODS, SERVICES
 
-__all__ = ["NodeAgent", "SandboxError"]
+__all__ = ["NodeAgent", "SandboxError", "detect_node"]
 
 log = logging.getLogger(__name__)
 
@@ -63,45 +64,12 @@ _EVICTION_PERIOD = 10.0
 
 
 class NodeAgent:
-    """`directory` is for the files of the node and its pods; `sandbox` is a level, None for the strongest that works.
-    Pods get addresses of `address_lock`, and keep them locked.
+    """`config` is what `detect_node` found."""
 
-    Pods see neither `directory` nor the real paths that `find_hidden` finds when they start, but for the volumes in
-    `provisioned`. Raises SandboxError if the level does not work on this machine.
-    """
-
-    def __init__(
-        self,
-        client: Client,
-        directory: Path,
-        address_lock: AddressLock,
-        *,
-        name: str = "local",
-        sandbox: str | None = None,
-        python: Path | None = None,
-        supervisor_python: Path | None = None,
-        session_secret: bytes = b"",
-        find_hidden: Callable[[], Iterable[str]] = tuple,
-        provisioned: Path | None = None,
-        nfs_mappings: Mapping[str, str] | None = None,
-        images: ImageSettings | None = None,
-    ) -> None:
+    def __init__(self, client: Client, config: NodeConfig) -> None:
         self._client = client
-        self._config = _node_config(
-            client,
-            directory,
-            address_lock,
-            name,
-            sandbox=sandbox,
-            python=str(python or sys.executable),
-            supervisor_python=str(supervisor_python or sys.executable),
-            session_secret=session_secret,
-            find_hidden=find_hidden,
-            provisioned=provisioned,
-            nfs_mappings=nfs_mappings or {},
-            images=images or ImageSettings(directory=directory.absolute() / "images"),
-        )
-        write_json(str(directory / CGROUPS_FILE), {"cgroups": self._config.cgroups})
+        self._config = config
+        write_json(str(config.directory / CGROUPS_FILE), {"cgroups": config.cgroups})
         self._running: asyncio.Task[None] | None = None
 
     @property
@@ -119,7 +87,7 @@ class NodeAgent:
             keeps_addresses=self._config.sandbox.level == PLAIN,
         )
         # Events have the kubelet's name, by which users filter them. Those of a pod's start are written after it.
-        recorder = EventRecorder(self._client, "kubelet", self._config.node_name, delay=0.25)
+        recorder = EventRecorder(self._client, "kubelet", NODE_NAME, delay=0.25)
         retention = Retention(self._client, self._config.directory)
         pod_workers = PodWorkers(self._client, self._config, network, recorder, on_retired=retention.add)
         pod_workers.restore()
@@ -166,7 +134,7 @@ class NodeAgent:
             self._client,
             PODS,
             pod_workers.store,
-            field_selector=f"spec.nodeName={self._config.node_name}",
+            field_selector=f"spec.nodeName={NODE_NAME}",
             on_change=on_pod,
         )
         services: Store[Object] = Store()
@@ -214,10 +182,10 @@ class NodeAgent:
 
     async def _disk_loop(self, pod_workers: PodWorkers, registration: NodeRegistration) -> None:
         almost_full = False  # as registered, or reported at once
-        images = index_version(self._config.images.directory)
+        images = index_version(self._config.images)
         while True:
             pressure = read_disk(self._config.directory).is_almost_full
-            version = index_version(self._config.images.directory)
+            version = index_version(self._config.images)
             if pressure != almost_full or version != images:
                 if pressure != almost_full:
                     pod_workers.set_disk_pressure(pressure)
@@ -232,49 +200,51 @@ class NodeAgent:
                 await pod_workers.evict_large_pods()
 
 
-def _node_config(
-    client: Client,
+def detect_node(
     directory: Path,
     address_lock: AddressLock,
-    name: str,
+    settings: NodeSettings,
     *,
-    sandbox: str | None,
-    python: str,
-    supervisor_python: str,
-    session_secret: bytes,
-    find_hidden: Callable[[], Iterable[str]],
-    provisioned: Path | None,
-    nfs_mappings: Mapping[str, str],
-    images: ImageSettings,
+    server: str,
+    images: Path,
+    supervisor_python: str = sys.executable,
+    session_secret: bytes = b"",
+    find_hidden: Callable[[], Iterable[str]] = tuple,
+    provisioned: Path | None = None,
 ) -> NodeConfig:
-    """Detects what this machine has and can do."""
+    """Finds out what this machine has and can do. Raises SandboxError if the chosen sandbox does not work here.
+
+    `directory` is for the files of the node and its pods, `images` has the store of images, `server` is the URL of the
+    API server. Pods get addresses of `address_lock`, and keep them locked. They see neither `directory` nor the real
+    paths that `find_hidden` finds when they start, but for the volumes in `provisioned`.
+    """
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     home = Path(_home())
-    detected = detect_sandbox(str(directory.absolute()), forced=sandbox, python=supervisor_python)
+    detected = detect_sandbox(str(directory.absolute()), forced=settings.sandbox or None, python=supervisor_python)
     cgroups, limits_reason = find_directories(f"trainwright-{_hash(directory)}")
     machine = read_machine(directory)
-    own = [os.path.realpath(path) for path in (directory, home / ".kube", images.directory)]
+    own = [os.path.realpath(path) for path in (directory, home / ".kube", images)]
 
     def find_all() -> tuple[str, ...]:
         return tuple(dict.fromkeys((*find_hidden(), *own)))
 
     return NodeConfig(
-        node_name=name,
+        settings=settings,
         directory=directory.absolute(),
         pod_network=address_lock.addresses.pods,
         address_mark=address_lock.mark,
         sandbox=detected,
-        python=python,
         supervisor_python=supervisor_python,
         machine=machine,
+        user=os.getuid(),
         session_secret=session_secret,
         open_files=raise_limit(),
         home=str(home),
         shared_home=str(home) if home.is_dir() and home.resolve() != Path("/") else None,
         homes=_homes(home),
         # At `plain` no token is where clients look for it: they must find the kubeconfig instead.
-        service_variables=api_server_variables(client.config.server) if detected.level != PLAIN else {},
-        nfs=_nfs_support(detected, nfs_mappings),
+        service_variables=api_server_variables(server) if detected.level != PLAIN else {},
+        nfs=_nfs_support(detected, settings.nfs_mappings),
         cgroups=cgroups,
         limits_reason=limits_reason,
         images=images,

@@ -19,6 +19,7 @@ from trainwright.kube.client.errors import AlreadyExists, ApiError, NotFound, Un
 from trainwright.kube.controller.reflector import Reflector
 from trainwright.kube.controller.store import Store
 from trainwright.objects import Object
+from trainwright.objects.kinds.nodes import NODE_NAME
 from trainwright.objects.resources import LEASES, NODES
 
 log = logging.getLogger(__name__)
@@ -34,21 +35,20 @@ class NodeRegistration:
     def __init__(self, client: Client, config: NodeConfig) -> None:
         self._client = client
         self._config = config
-        self._name = config.node_name
         self._deleted = asyncio.Event()
         nodes: Store[Object] = Store()
         self.reflector: Reflector[Object] = Reflector(
-            client, NODES, nodes, field_selector=f"metadata.name={self._name}", on_change=self._on_change
+            client, NODES, nodes, field_selector=f"metadata.name={NODE_NAME}", on_change=self._on_change
         )
 
     async def register(self) -> None:
-        metadata = node_metadata(self._name, self._config.machine, sandbox=self._config.sandbox)
+        metadata = node_metadata(NODE_NAME, self._config.machine, sandbox=self._config.sandbox)
         network = str(self._config.pod_network)
         node: Object = {"metadata": metadata, "spec": {"podCIDR": network, "podCIDRs": [network]}}
         try:
             await self._client.create(NODES, {"apiVersion": "v1", "kind": "Node", **node})
         except AlreadyExists:
-            await self._client.patch(NODES, self._name, node)
+            await self._client.patch(NODES, NODE_NAME, node)
         await self._patch_status()
 
     async def run(self) -> None:
@@ -77,17 +77,17 @@ class NodeRegistration:
             await self.report_status()
 
     async def _patch_status(self) -> None:
-        node = await self._client.get(NODES, self._name)
+        node = await self._client.get(NODES, NODE_NAME)
         status = node_status(
             self._config.machine,
             node.get("status") or {},
             sandbox=self._config.sandbox,
             limits_reason=self._config.limits_reason,
             disk=read_disk(self._config.directory),
-            images=await asyncio.to_thread(read_images, self._config.images.directory),
+            images=await asyncio.to_thread(read_images, self._config.images),
             now=datetime.now(UTC),
         )
-        await self._client.patch(NODES, self._name, {"status": status}, subresource="status")
+        await self._client.patch(NODES, NODE_NAME, {"status": status}, subresource="status")
 
     async def _lease_loop(self) -> None:
         while True:
@@ -95,9 +95,9 @@ class NodeRegistration:
             await asyncio.sleep(_LEASE_PERIOD)
 
     async def _renew_lease(self) -> None:
-        wanted = lease(self._name, now=datetime.now(UTC))
+        wanted = lease(NODE_NAME, now=datetime.now(UTC))
         try:
-            await self._client.patch(LEASES, self._name, {"spec": wanted["spec"]}, namespace=LEASE_NAMESPACE)
+            await self._client.patch(LEASES, NODE_NAME, {"spec": wanted["spec"]}, namespace=LEASE_NAMESPACE)
         except NotFound:
             await self._client.create(LEASES, wanted)
 

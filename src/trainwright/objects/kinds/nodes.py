@@ -2,6 +2,9 @@
 
 from trainwright.objects.metadata import ObjectMeta, View
 
+NODE_NAME = "local"
+"""The name of the embedded node."""
+
 NODE_ADDRESS = "127.0.0.1"
 """The address of the embedded node and of pods on its network, where node ports and host ports are reached: other
 machines must not reach pods."""

@@ -1,5 +1,6 @@
-"""The settings of the node that apply to every pod."""
+"""What the running node knows for all its pods: the settings that the user chose, and what it found on this machine."""
 
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from ipaddress import IPv4Network
@@ -7,23 +8,24 @@ from pathlib import Path
 
 from trainwright.cluster.node.devices.driver_files import DriverFiles
 from trainwright.cluster.node.node_status import Machine
-from trainwright.cluster.node.pods.images.image_settings import ImageSettings
 from trainwright.cluster.node.supervisor.sandbox.detection import Sandbox
 from trainwright.cluster.node.volumes.nfs import NfsSupport
+from trainwright.cluster.node_settings import NodeSettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeConfig:
-    node_name: str
+    settings: NodeSettings
     directory: Path
     pod_network: IPv4Network
     """The addresses of pods."""
     address_mark: int
     """The descriptor by which supervisors keep these addresses from other clusters."""
     sandbox: Sandbox
-    python: str
-    supervisor_python: str
+    supervisor_python: str = sys.executable
     machine: Machine
+    user: int
+    """The user of the node's processes."""
     session_secret: bytes = b""
     """The secret of the keys with which sessions are opened in pods."""
     home: str
@@ -40,7 +42,8 @@ class NodeConfig:
     cgroups: Mapping[str, str] = field(default_factory=dict)
     limits_reason: str = ""
     """Why limits cannot be enforced."""
-    images: ImageSettings
+    images: Path
+    """The directory with the store of images."""
     shared_memory: str = ""
     """The directory in memory of the containers with GPUs, with one for each namespace."""
     driver: DriverFiles = field(default_factory=DriverFiles)

@@ -33,7 +33,6 @@ from trainwright.cluster.node.supervisor.sandbox.sandbox import PLAIN
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.controller.store import Store
 from trainwright.objects import Object
-from trainwright.objects.kinds.nodes import NODE_ADDRESS
 from trainwright.objects.kinds.pod_security import ENFORCE, PRIVILEGED
 from trainwright.objects.node_annotations import PYTHON
 from trainwright.objects.resources import NAMESPACES
@@ -164,35 +163,19 @@ class PodStarter:
     ) -> PodContext:
         pythons = self._pythons(pod, images or {})
         return PodContext(
-            node_name=self._node.node_name,
-            host_address=NODE_ADDRESS,
+            node=self._node,
             address=self._network.add_pod(pod),
             directory=str(directory.path),
             hosts_file=str(self._network.hosts_file(pod)),
-            level=self._node.sandbox.level,
-            user_namespace=self._node.sandbox.user_namespace,
-            own_ports=not self._node.sandbox.shared_ports,
-            python=self._node.python,
-            home=self._node.home,
-            shared_home=self._node.shared_home,
             private_homes=private_homes,
             installations={python: find_installations(python) for python in pythons},
-            open_files=self._node.open_files,
-            provisioned=self._node.provisioned,
-            user=os.getuid(),
-            allocatable=self._node.machine.allocatable,
             started_at=started_at(pod, self._clock()),
             service_variables=self._service_variables(pod),
-            nfs=self._node.nfs,
-            cgroups=self._node.cgroups,
             names=self._network.addresses_for(pod) if self._node.sandbox.level == PLAIN else {},
             gpus=self._gpus.of_pod(pod["metadata"]["uid"]) if self._node.machine.gpus else None,
             shared_memory=f"{self._node.shared_memory}/{pod['metadata']['namespace']}",
-            host_id=self._node.machine.boot_id,
             images=images or {},
             has_resolver=os.path.exists("/etc/resolv.conf"),  # noqa: PTH110 - on every start
-            has_many_users=self._node.has_many_users,
-            driver=self._node.driver,
             open_mpis=find_open_mpis(pythons),
         )
 
@@ -205,14 +188,14 @@ class PodStarter:
 
     def _pythons(self, pod: Object, images: Mapping[str, ContainerImage]) -> list[str]:
         """Those of containers on the files of this machine."""
-        of_pod = (pod["metadata"].get("annotations") or {}).get(PYTHON) or self._node.python
+        of_pod = (pod["metadata"].get("annotations") or {}).get(PYTHON) or self._node.settings.python
         return [of_pod, *(image.python for image in images.values() if image.python)]
 
     def _wait_for_names(self, pod: Object, config: RuntimeConfig, context: PodContext) -> tuple[WaitingReason, ...]:
         """At `plain` names are replaced by addresses before the start, so the pod waits a while for its peers."""
         uid, namespace = pod["metadata"]["uid"], pod["metadata"]["namespace"]
         self.waiting_for_names.discard(uid)
-        if context.level != PLAIN:
+        if self._node.sandbox.level != PLAIN:
             return ()
         containers = [*config.pod_json["initContainers"], *config.pod_json["containers"]]
         missing = set().union(*(unresolved_names(one["env"], namespace, context.names) for one in containers))

@@ -80,15 +80,7 @@ class PodWorkers:
         self.store: Store[Object] = Store(
             indexes={"uid": lambda pod: [str(pod["metadata"]["uid"])], "objects": object_keys}
         )
-        self._images = PodImages(
-            client,
-            node.images,
-            self._recorder,
-            directory=node.directory,
-            home=node.home,
-            enqueue=self.queue.add,
-            can_mount=node.sandbox.level != PLAIN,
-        )
+        self._images = PodImages(client, node, self._recorder, enqueue=self.queue.add)
         self.volumes = VolumeManager(client, on_change=self._on_object_change, clock=clock)
         self.namespaces = Namespaces(client)
         self._starter = PodStarter(

@@ -11,6 +11,7 @@ from tests.support.cluster.runtime_configs import (
     PLAIN,
     container,
     main,
+    on_node,
     pod,
     run,
     targets,
@@ -21,6 +22,8 @@ from trainwright.cluster.node.devices.nvidia import Gpu
 from trainwright.cluster.node.pods.config.container_image import is_host_image
 from trainwright.cluster.node.pods.config.pod_context import PodContext
 from trainwright.cluster.node.pods.config.runtime_config import WaitingReason
+from trainwright.cluster.node.supervisor.sandbox.detection import Sandbox
+from trainwright.cluster.node_settings import NodeSettings
 from trainwright.objects import Object
 from trainwright.objects.node_annotations import DIRECTORY
 
@@ -61,7 +64,7 @@ def test_pods_of_another_system_are_refused(context: PodContext) -> None:
 
 
 def test_pods_with_users_of_their_own_are_refused_if_the_cluster_runs_as_root() -> None:
-    as_root, ordinary = replace(OVERLAY, user=0), replace(OVERLAY, user=1000, user_namespace=True)
+    as_root, ordinary = on_node(OVERLAY, user=0), on_node(OVERLAY, sandbox=Sandbox("overlay", user_namespace=True))
     (reason,) = waiting_reasons(pod(hostUsers=False), as_root)
     assert reason.reason == "UserNamespacesNotSupported"
     run(pod(hostUsers=True), as_root)
@@ -124,13 +127,13 @@ def test_a_python_below_a_private_directory_stays_visible() -> None:
     python = {"python": "/tmp/venv/bin/python"}
     found = targets(main(pod(annotations=python)))
     assert found["/tmp/venv"] == ("/tmp/venv", True)
-    in_home = replace(OVERLAY, shared_home="/tmp")
+    in_home = on_node(OVERLAY, shared_home="/tmp")
     assert "/tmp/venv" not in targets(main(pod(annotations=python), in_home))
 
 
 @pytest.mark.parametrize("image", ["trainwright/host", "trainwright/host:1", "pytorch/pytorch:2"])
 def test_pods_share_the_home_of_the_user(image: str) -> None:
-    context = replace(OVERLAY, shared_home="/home/me")
+    context = on_node(OVERLAY, shared_home="/home/me")
     found = run(pod(container(image=image), annotations={"directory": "/srv/job"}), context).pod_json
     assert targets(found["containers"][0]) == {
         "/etc/hosts": ("/node/hosts/default", True),
@@ -145,13 +148,13 @@ def test_pods_share_the_home_of_the_user(image: str) -> None:
 def test_a_volume_at_or_above_the_home_replaces_it(path: str, shared: bool) -> None:
     mounts = [{"name": "v", "mountPath": path}]
     subject = pod(container(volumeMounts=mounts), volumes=[{"name": "v", "emptyDir": {}}])
-    found = targets(main(subject, replace(OVERLAY, shared_home="/home/me")))
+    found = targets(main(subject, on_node(OVERLAY, shared_home="/home/me")))
     assert (found.get("/home/me") == ("/home/me", False)) is shared
     assert path in found
 
 
 def test_at_plain_nothing_is_mounted() -> None:
-    assert targets(main(pod(), replace(PLAIN, shared_home="/home/me"))) == {}
+    assert targets(main(pod(), on_node(PLAIN, shared_home="/home/me"))) == {}
 
 
 VOLUMES = [
@@ -264,13 +267,14 @@ def test_a_missing_or_unsupported_volume_is_named(volume: Object, reason: str, m
 def test_a_provisioned_volume_is_reached_by_its_claim_alone(volume: Object, is_of_machine: bool) -> None:
     mounts = [{"name": "v", "mountPath": "/v"}]
     subject = pod(container(volumeMounts=mounts), volumes=[{"name": "v", **volume}])
-    found = run(subject, replace(OVERLAY, provisioned="/volumes"), **SOURCES)
+    found = run(subject, on_node(OVERLAY, provisioned="/volumes"), **SOURCES)
     (mount,) = [mount for mount in found.pod_json["containers"][0]["mounts"] if mount["target"] == "/v"]
     assert mount["hostPath"] == is_of_machine
 
 
 def test_everything_that_is_shared_with_the_machine_is_checked_as_a_host_path() -> None:
-    context = replace(OVERLAY, shared_home="/home/me", python="/tmp/venv/bin/python", has_resolver=True)
+    settings = NodeSettings(python="/tmp/venv/bin/python")
+    context = replace(on_node(OVERLAY, shared_home="/home/me", settings=settings), has_resolver=True)
     subject = pod()
     subject["metadata"]["annotations"] = {DIRECTORY: "/srv/project"}
     found = run(subject, context).pod_json["containers"][0]["mounts"]
@@ -280,8 +284,8 @@ def test_everything_that_is_shared_with_the_machine_is_checked_as_a_host_path() 
 def test_a_pod_with_a_private_home_has_its_python_of_the_home_alone() -> None:
     python = "/home/me/project/.venv/bin/python"
     prefixes = ("/home/me/project/.venv", "/home/me/.pyenv/versions/3.11", "/usr")
-    context = replace(OVERLAY, shared_home="/home/me", private_homes=("/home",), installations={python: prefixes})
-    config = run(pod(), replace(context, python=python)).pod_json
+    context = on_node(OVERLAY, shared_home="/home/me", settings=NodeSettings(python=python))
+    config = run(pod(), replace(context, private_homes=("/home",), installations={python: prefixes})).pod_json
     assert config["privateHomes"] == ["/home", "/home/me"]
     shared = [mount for mount in config["containers"][0]["mounts"] if mount.get("hostPath")]
     assert [(mount["source"], mount["readOnly"]) for mount in shared] == [(prefixes[0], True), (prefixes[1], True)]
@@ -401,7 +405,7 @@ H200 = Gpu(uuid="GPU-1", name="NVIDIA H200", memory=141 << 30, nodes=("/dev/nvid
 
 
 def test_a_container_sees_its_own_gpus_alone() -> None:
-    context = replace(OVERLAY, gpus={"main": (H200,), "other": ()}, host_id="boot", shared_memory="/dev/shm/ours/ns")
+    context = replace(OVERLAY, gpus={"main": (H200,), "other": ()}, shared_memory="/dev/shm/ours/ns")
     config = run(pod(container(), container(name="other")), context)
     main, other = config.pod_json["containers"]
     assert main["env"]["CUDA_VISIBLE_DEVICES"] == main["env"]["NVIDIA_VISIBLE_DEVICES"] == "GPU-1"

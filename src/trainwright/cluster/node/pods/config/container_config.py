@@ -71,7 +71,7 @@ class ContainerConfigBuilder:
         self._volumes = volumes
         self._sidecar = sidecar
         self._annotations = pod["metadata"].get("annotations") or {}
-        self._overlay = context.level == OVERLAY
+        self._overlay = context.node.sandbox.level == OVERLAY
         self._security: dict[str, Any] = security
         self._host_paths: dict[str, str] = {}
         self._replaced: set[str] = set()
@@ -110,7 +110,7 @@ class ContainerConfigBuilder:
         return {
             "name": self._spec["name"],
             "argv": argv,
-            "limits": container_limits(self._spec) if self._context.cgroups else {},
+            "limits": container_limits(self._spec) if self._context.node.cgroups else {},
             "security": self._security,
             "env": environment,
             "cwd": cwd,
@@ -190,10 +190,10 @@ class ContainerConfigBuilder:
         GLOO_SOCKET_IFNAME: pods have loopback addresses, and gloo does not choose that interface by itself.
         """
         if self._image.host_files:
-            same_user = self._security.get("user") in {None, self._context.user}
+            same_user = self._security.get("user") in {None, self._context.node.user}
             of_files = {
                 "PATH": self._host_path(),
-                "HOME": self._context.home if same_user else "/",
+                "HOME": self._context.node.home if same_user else "/",
                 "LANG": "C.UTF-8",
             }
             if (prefix := installation(self._python())) in self._context.open_mpis:
@@ -218,13 +218,13 @@ class ContainerConfigBuilder:
         return {
             "CUDA_VISIBLE_DEVICES": uuids,
             "NVIDIA_VISIBLE_DEVICES": uuids,
-            "NCCL_HOSTID": self._context.host_id,
+            "NCCL_HOSTID": self._context.node.machine.boot_id,
             "NCCL_SOCKET_IFNAME": "lo",
         }
 
     def _threads(self, argv: list[str], variables: Mapping[str, str]) -> int:
         return omp_threads(
-            cores=int(self._context.allocatable.get("cpu", 1)),
+            cores=int(self._context.node.machine.allocatable.get("cpu", 1)),
             replicas=parse_decimal(self._annotations.get(REPLICAS, "")),
             processes=processes_per_pod(argv, variables),
             cpu=cpu_of(self._spec),
@@ -276,7 +276,7 @@ class ContainerConfigBuilder:
             ]
         if self._image.has_own_files:
             return [*mounts, *self._mounts_of_image(volumes, environment)]
-        home = None if self._context.private_homes else self._context.shared_home
+        home = None if self._context.private_homes else self._context.node.shared_home
         if home and not any(_contains(volume["target"], home) for volume in volumes) and not self._image.covers_home:
             mounts.append(_of_machine(home))
         private = (*PRIVATE_DIRECTORIES, *self._context.private_homes)
@@ -299,7 +299,7 @@ class ContainerConfigBuilder:
             found.append(_of_machine(_RESOLVER, read_only=True))
         if self._gpus:
             found += driver_mounts(
-                self._context.driver, environment=environment, library_directory=self._image.library_directory
+                self._context.node.driver, environment=environment, library_directory=self._image.library_directory
             )
         taken = {volume["target"] for volume in volumes}
         return [mount for mount in found if mount["target"] not in taken]

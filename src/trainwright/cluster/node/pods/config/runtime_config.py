@@ -77,8 +77,8 @@ def generate_runtime_config(
             node=node_fields(context),
             owner=owner,
             group=group,
-            nfs=context.nfs,
-            provisioned=context.provisioned,
+            nfs=context.node.nfs,
+            provisioned=context.node.provisioned,
         )
         volumes = plan_volumes(of_volumes, directory=volume_directory(context))
     except PodConfigError as error:
@@ -157,7 +157,7 @@ def _configure_containers(
 
 def _fields_not_honoured(pod: Object, context: PodContext, containers: _Containers) -> list[PodWarning]:
     fields = [
-        *unsupported_fields(pod, context.level, limits=bool(context.cgroups)),
+        *unsupported_fields(pod, context.node.sandbox.level, limits=bool(context.node.cgroups)),
         *pod_fields_not_honoured(pod, node_user(context)),
         *containers.not_honoured,
     ]
@@ -167,8 +167,8 @@ def _fields_not_honoured(pod: Object, context: PodContext, containers: _Containe
 
 def _pod_fields(pod: Object, context: PodContext, volumes: Mapping[str, Volume]) -> dict[str, Any]:
     """The fields of the supervisor's config that follow from the pod and the node alone."""
-    metadata, spec = pod["metadata"], pod["spec"]
-    memory = [volume for volume in volumes.values() if volume.memory and context.level == OVERLAY]
+    metadata, spec, homes = pod["metadata"], pod["spec"], context.private_homes
+    memory = [volume for volume in volumes.values() if volume.memory and context.node.sandbox.level == OVERLAY]
     return {
         "uid": metadata["uid"],
         "namespace": metadata["namespace"],
@@ -177,21 +177,21 @@ def _pod_fields(pod: Object, context: PodContext, volumes: Mapping[str, Volume])
         "createdAt": metadata.get("creationTimestamp") or "",
         "owner": _controller(pod),
         "address": context.address,
-        "ownPorts": context.own_ports and not spec.get("hostNetwork"),
+        "ownPorts": not context.node.sandbox.shared_ports and not spec.get("hostNetwork"),
         "secondAddress": second_address(context.address),
-        "sandbox": context.level,
-        "ownUsers": context.user_namespace,
-        "asRoot": context.user_namespace and any(image.has_own_files for image in context.images.values()),
+        "sandbox": context.node.sandbox.level,
+        "ownUsers": context.node.sandbox.user_namespace,
+        "asRoot": context.node.sandbox.user_namespace and any(image.has_own_files for image in context.images.values()),
         "hostname": hostname(pod),
         "grace": spec.get("terminationGracePeriodSeconds", 30),
         "restartPolicy": spec.get("restartPolicy") or container_status.ALWAYS,
         "backoff": container_status.BACKOFF,
         "memoryVolumes": [{"path": volume.path, "size": volume.size, "group": volume.group} for volume in memory],
-        "nfsProgram": context.nfs.program,
+        "nfsProgram": context.node.nfs.program,
         "nfsVolumes": _nfs_volumes(volumes),
         "memoryLimit": memory_limit(pod),
-        "privateHomes": list(dict.fromkeys((*context.private_homes, context.home))) if context.private_homes else [],
-        "openFiles": context.open_files,
+        "privateHomes": list(dict.fromkeys((*homes, context.node.home))) if homes else [],
+        "openFiles": context.node.open_files,
         "deadlineAt": deadline_at(pod, context.started_at),
     }
 
@@ -200,7 +200,7 @@ def _cgroups(context: PodContext, pod: Object, containers: Mapping[str, list[dic
     """The pod's directories; none for a pod without limits."""
     limited = any(container["limits"] for group in containers.values() for container in group)
     uid = pod["metadata"]["uid"]
-    return {controller: f"{path}/pod{uid}" for controller, path in context.cgroups.items()} if limited else {}
+    return {controller: f"{path}/pod{uid}" for controller, path in context.node.cgroups.items()} if limited else {}
 
 
 def _nfs_volumes(volumes: Mapping[str, Volume]) -> list[dict[str, str]]:
@@ -261,11 +261,11 @@ def _unsupported_containers(pod: Object, context: PodContext) -> list[WaitingRea
     waiting = []
     for spec in _specs(pod):
         image = image_of(spec, context)
-        if image.has_own_files and context.level != OVERLAY:
+        if image.has_own_files and context.node.sandbox.level != OVERLAY:
             message = (
                 f"image {spec['image']} has files of its own, which a container can only have at sandbox overlay: run "
                 "the cluster as root, or allow unprivileged user namespaces. To use this machine's files instead: "
-                f"trainwright image map {spec['image']} --python {context.python}"
+                f"trainwright image map {spec['image']} --python {context.node.settings.python}"
             )
             waiting.append(WaitingReason(reason="ImageNeedsOverlay", message=message, container=spec["name"]))
         elif not has_command(spec, image) and image.image_id:

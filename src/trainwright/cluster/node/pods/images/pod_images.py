@@ -11,7 +11,6 @@ import functools
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -27,12 +26,13 @@ from trainwright.cluster.node.pods.config.runtime_config import WaitingReason
 from trainwright.cluster.node.pods.images import image_policy
 from trainwright.cluster.node.pods.images.builtin_images import BuiltinImages
 from trainwright.cluster.node.pods.images.image_files import read_accounts, read_image
-from trainwright.cluster.node.pods.images.image_settings import ImageSettings
 from trainwright.cluster.node.pods.images.plain_files import copy_layers
+from trainwright.cluster.node.pods.node_config import NodeConfig
 from trainwright.cluster.node.pods.pod_directory import PodDirectory
 from trainwright.cluster.node.pods.pod_recorder import PodRecorder
 from trainwright.cluster.node.pods.pod_status import field_path
 from trainwright.cluster.node.supervisor.containers.container_status import CONTAINER_CREATING
+from trainwright.cluster.node.supervisor.sandbox.sandbox import PLAIN
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.errors import NotFound
 from trainwright.objects import Object
@@ -71,28 +71,24 @@ class PodImages:
     def __init__(
         self,
         client: Client,
-        settings: ImageSettings,
+        node: NodeConfig,
         recorder: PodRecorder,
         *,
-        directory: Path,
-        home: str,
         enqueue: Callable[[str], None],
-        can_mount: bool,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`directory` is the node's. `enqueue` is called with the uid of a pod whose image may be ready; `can_mount` is
-        False at sandbox plain."""
-        self.store = ImageStore(settings.directory)
+        """`enqueue` is called with the uid of a pod whose image may be ready."""
+        self.store = ImageStore(node.images)
         self._client = client
-        self._settings = settings
+        self._settings = node.settings
         self._recorder = recorder
-        self._home = home
+        self._home = node.home
         self._enqueue = enqueue
-        self._can_mount = can_mount
+        self._can_mount = node.sandbox.level != PLAIN
         self._clock = clock
         self._layers = UnpackedLayers(self.store)
-        self._builtin = BuiltinImages(directory, can_mount=can_mount)
-        self._mappings = ImageMappings(settings.directory)
+        self._builtin = BuiltinImages(node.directory, can_mount=self._can_mount)
+        self._mappings = ImageMappings(node.images)
         self._pulls: dict[tuple[str, str], _Pull] = {}
         """By uid of the pod and name of the image."""
         self._unpacking: dict[str, _Unpacking] = {}
@@ -209,7 +205,7 @@ class PodImages:
         try:
             reference = ImageReference.parse(wanted)
         except InvalidReferenceError as error:
-            if self._settings.unknown == "host" and not wanted:
+            if self._settings.unknown_images == "host" and not wanted:
                 return ContainerImage(unknown=True)
             waiting = image_policy.invalid_name(wanted, container, error.reason)
             self._record_failure(pod, path, "InspectFailed", waiting)
@@ -219,7 +215,8 @@ class PodImages:
         policy = str(spec.get("imagePullPolicy") or "IfNotPresent")
         undecided = found is None or policy == "Always"
         may_pull = undecided and policy != "Never" and await self._may_pull(pod, reference)
-        action = image_policy.decide(policy, found=found is not None, may_pull=may_pull, unknown=self._settings.unknown)
+        unknown = self._settings.unknown_images
+        action = image_policy.decide(policy, found=found is not None, may_pull=may_pull, unknown=unknown)
         if self._is_pulled_for(pod["metadata"]["uid"], wanted):
             action = "pull"  # its end is not recorded yet, although the store has the image
         if action == "host":
@@ -273,7 +270,7 @@ class PodImages:
 
     async def _may_pull(self, pod: Object, reference: ImageReference) -> bool:
         """A registry is configured if the user has logged in to it, the pod has a secret for it, or a flag names it."""
-        if self._settings.unknown == "pull" or reference.registry in self._settings.registries:
+        if self._settings.unknown_images == "pull" or reference.registry in self._settings.registries:
             return True
         if pod["spec"].get("imagePullSecrets"):
             return await self._has_credentials(pod, reference)
