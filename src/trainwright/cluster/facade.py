@@ -19,7 +19,7 @@ from trainwright.cluster.datadir import CONTEXT, ClusterError, ClusterRecord, Da
 from trainwright.cluster.node.pod_processes import PodProcess, process_trees, running_containers
 from trainwright.cluster.node.records import pod_records as records
 from trainwright.cluster.node.records.pod_files import PodFile, find_pod_files
-from trainwright.cluster.node.records.pod_records import LogLine, PodRecord, RunLog, whole_lines
+from trainwright.cluster.node.records.pod_records import PodRecord, RunLog, whole_lines
 from trainwright.cluster.node.records.private_files import PrivateFile
 from trainwright.cluster.node_settings import UNKNOWN_IMAGES, NodeSettings
 from trainwright.cluster.owned_paths import UntrustedPathError, check_directory
@@ -34,7 +34,6 @@ __all__ = [
     "ClusterError",
     "ClusterRecord",
     "DataDir",
-    "LogLine",
     "NodeSettings",
     "PodFile",
     "PodProcess",

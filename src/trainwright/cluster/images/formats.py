@@ -22,8 +22,6 @@ OCI_LAYER_ZSTD = f"{OCI_LAYER}+zstd"
 DOCKER_MANIFEST = "application/vnd.docker.distribution.manifest.v2+json"
 DOCKER_LIST = "application/vnd.docker.distribution.manifest.list.v2+json"
 DOCKER_CONFIG = "application/vnd.docker.container.image.v1+json"
-DOCKER_LAYER = "application/vnd.docker.image.rootfs.diff.tar"
-DOCKER_LAYER_GZIP = f"{DOCKER_LAYER}.gzip"
 
 MANIFESTS = (OCI_MANIFEST, DOCKER_MANIFEST)
 INDEXES = (OCI_INDEX, DOCKER_LIST)

@@ -87,7 +87,6 @@ class PodReadinessStatus(PodAddressStatus, frozen=True):
 class PodStatus(PodReadinessStatus, frozen=True):
     reason: str = ""
     message: str = ""
-    start_time: str | None = None
     container_statuses: tuple[ContainerStatus, ...] = ()
     init_container_statuses: tuple[ContainerStatus, ...] = ()
 

@@ -21,7 +21,8 @@ import pytest
 from tests.support.cluster.embedded_cluster import UpCommand, up_command
 from tests.support.thoroughness import THOROUGH
 from trainwright.api.kinds import PYTORCH
-from trainwright.cluster.facade import DataDir, LogLine, PodRecord, RunLog, pod_records
+from trainwright.cluster.facade import DataDir, PodRecord, RunLog, pod_records
+from trainwright.cluster.node.records.pod_records import LogLine
 from trainwright.kube.client.sync_client import SyncClient
 from trainwright.objects import Object
 from trainwright.objects.kinds.container_runs import ContainerRun, RunKey

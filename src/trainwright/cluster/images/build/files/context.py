@@ -19,8 +19,6 @@ from trainwright.cluster.images.dockerfile.instructions import Copy
 from trainwright.cluster.images.dockerfile.lines import Heredoc
 from trainwright.cluster.images.dockerfile.words import expand
 
-_MAGIC = frozenset("*?[")
-
 
 @dataclass(frozen=True, slots=True)
 class CopyPattern:
