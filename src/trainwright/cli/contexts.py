@@ -66,7 +66,7 @@ def _same_user(first: ClusterConfig, second: ClusterConfig) -> bool:
 
 
 def _token(config: ClusterConfig) -> str | None:
-    """That of a kubeconfig which `add_context` wrote."""
+    """The token in a kubeconfig that `add_context` wrote."""
     if config.exec_plugin is None or not config.exec_plugin.args:
         return config.token
     try:

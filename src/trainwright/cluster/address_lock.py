@@ -83,7 +83,7 @@ def candidates(start: int, preferred: AddressRange | None) -> Iterator[AddressRa
 
 
 def marked_ranges(names: Iterable[str], cluster: str) -> set[AddressRange]:
-    """Those that pods of other clusters use, by the names of sockets."""
+    """The ranges that pods of other clusters use, by the names of sockets."""
     found = set()
     for name in names:
         number, _, owner = name.removeprefix(_NAME).partition("-")
@@ -94,7 +94,7 @@ def marked_ranges(names: Iterable[str], cluster: str) -> set[AddressRange]:
 
 
 def _bound_names() -> Iterator[str]:
-    """Of abstract sockets in this network namespace; none where the kernel does not show them."""
+    """The names of abstract sockets in this network namespace; none where the kernel does not show them."""
     try:
         lines = Path("/proc/net/unix").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:

@@ -38,7 +38,7 @@ class AddressRange:
 
 
 def parse_range(text: str) -> AddressRange | None:
-    """From the form of `str`; None for any other text."""
+    """The range that `str` shows as this text; None for any other text."""
     number = text.removeprefix("127.").removesuffix(".0.0/16")
     if not number.isdecimal() or len(number) > 3 or int(number) not in NUMBERS:
         return None

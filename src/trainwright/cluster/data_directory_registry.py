@@ -57,7 +57,7 @@ def _make_private_directories(home: Path) -> None:
 
 
 def unregister(data: DataDir) -> None:
-    """Before the directory is deleted."""
+    """Removes the note of a directory that is about to be deleted."""
     for home in _own_homes():
         with suppress(OSError):
             _note(home / _NOTES, os.path.realpath(data.path)).unlink(missing_ok=True)
@@ -73,7 +73,7 @@ def all_data_directories() -> list[Path]:
 
 
 class DataDirectories:
-    """Those that exist of this user's clusters; for root, whose pods read every file, those of all users. The
+    """The data directories of this user's clusters; for root, whose pods read every file, those of all users. The
     directories of kubeconfigs in homes are among them."""
 
     def __init__(self) -> None:
@@ -140,7 +140,7 @@ def _read(notes: Path, user: int) -> Iterator[tuple[Path, Path]]:
 
 @cache
 def _other_homes() -> tuple[tuple[Path, int], ...]:
-    """With their users, without those that would have to be mounted first."""
+    """The homes of other users, with their users, without those that would have to be mounted first."""
     automatic = [point for _, _, point, kind in read_mounts() if kind == "autofs"]
     homes = {entry.pw_dir: entry.pw_uid for entry in pwd.getpwall() if entry.pw_uid >= _FIRST_USER}
     usable = (home for home in sorted(homes) if home.startswith("/") and not is_below(home, automatic))

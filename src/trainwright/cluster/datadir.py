@@ -63,7 +63,7 @@ class ClusterRecord(NodeSettings, frozen=True, rename="camel", kw_only=True):
     version: str
     kubeconfig: str
     context: str = CONTEXT
-    """In the user's kubeconfig."""
+    """The name of its context in the user's kubeconfig."""
     ephemeral: bool = False
     """Its data is deleted when it stops."""
     addresses: str = ""
@@ -96,7 +96,7 @@ class DataDir:
 
     @classmethod
     def of_cluster(cls, name: str) -> Self:
-        """That of the cluster `--cluster NAME`, beside the default one."""
+        """The directory of the cluster `--cluster NAME`, beside the default one."""
         return cls(cls.default().path.with_name(_NAMED + name))
 
     @classmethod
@@ -264,7 +264,7 @@ class DataDir:
         return DataDirLock(path, descriptor)
 
     def _remove_unfinished_files(self) -> None:
-        """Of `write_atomically` in a process that was killed; `format` is written without the lock."""
+        """Removes what `write_atomically` left in a process that was killed; `format` is written without the lock."""
         for directory in (self.path, self.pki):
             for path in directory.glob(".*.????????"):
                 if not path.name.startswith(".format."):

@@ -47,9 +47,9 @@ def read_resources(group_version: str, response: bytes) -> list[ServedResource]:
     """The resources of an APIResourceList, without subresources."""
     group, _, version = group_version.rpartition("/")
     return [
-        ServedResource(Resource(group, version, one.name, one.kind, namespaced=one.namespaced), frozenset(one.verbs))
-        for one in msgspec.json.decode(response, type=_ResourceList).resources
-        if "/" not in one.name
+        ServedResource(Resource(group, version, row.name, row.kind, namespaced=row.namespaced), frozenset(row.verbs))
+        for row in msgspec.json.decode(response, type=_ResourceList).resources
+        if "/" not in row.name
     ]
 
 

@@ -68,6 +68,7 @@ from trainwright.kube.client.kubeconfig import ClusterConfig, merge_into_kubecon
 from trainwright.kube.controller.event_recorder import EventRecorder
 from trainwright.net.http_server import listen
 from trainwright.objects import Object
+from trainwright.objects.conditions import find_condition
 from trainwright.objects.kinds.gangs import GangScheduler
 from trainwright.objects.kinds.logs import LogOptions
 from trainwright.objects.kinds.nodes import NODE_NAME
@@ -152,7 +153,7 @@ class EmbeddedCluster:
         return self._config
 
     def client(self, user_agent: str) -> Client:
-        """For a component in this process: its requests do not pass a socket."""
+        """A client for a component in this process: its requests do not pass a socket."""
         return Client(self.config, user_agent=user_agent, server=self._server)
 
     @property
@@ -355,10 +356,10 @@ class EmbeddedCluster:
 
 async def _create_default_objects(client: Client, authority: bytes) -> None:
     """A default StorageClass, the system's PriorityClasses, and what each namespace has. Existing objects stay."""
-    namespaces = [one["metadata"]["name"] for one in (await client.list(NAMESPACES)).items]
+    namespaces = [namespace["metadata"]["name"] for namespace in (await client.list(NAMESPACES)).items]
     await asyncio.gather(
         _create_if_missing(client, STORAGE_CLASSES, default_storage_class()),
-        *(_create_if_missing(client, PRIORITY_CLASSES, one) for one in system_priority_classes()),
+        *(_create_if_missing(client, PRIORITY_CLASSES, priority) for priority in system_priority_classes()),
         *(_create_if_missing(client, SERVICE_ACCOUNTS, default_account(name)) for name in namespaces),
         *(_create_if_missing(client, CONFIG_MAPS, root_ca_bundle(authority, name)) for name in namespaces),
     )
@@ -375,11 +376,9 @@ async def _node_ready(client: Client, *, since: datetime) -> None:
     while True:
         async with aclosing(client.watch(NODES, field_selector=selector, resource_version="0")) as events:
             async for event in events:
-                for one in event.object.get("status", {}).get("conditions") or ():
-                    if (one["type"], one["status"]) == ("Ready", "True") and parse_time(
-                        one["lastHeartbeatTime"]
-                    ) >= since:
-                        return
+                ready = find_condition(event.object.get("status") or {}, "Ready") or {}
+                if ready.get("status") == "True" and parse_time(ready["lastHeartbeatTime"]) >= since:
+                    return
 
 
 def _max_connections() -> int:
@@ -389,7 +388,7 @@ def _max_connections() -> int:
 
 
 def _port_in_use(port: int) -> str:
-    """For the owner of the machine, who may read the arguments of commands."""
+    """Names the process too: the owner of the machine, who reads it, may see the arguments of commands."""
     listener = find_listener(port, HOST)
     holder = find_holder(listener.inode) if listener is not None else None
     return f"port {port} is taken" + (

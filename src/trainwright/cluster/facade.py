@@ -152,9 +152,9 @@ def pod_files(record: PodRecord, path: str) -> list[PodFile]:
 
 def processes_of(records: Iterable[PodRecord]) -> dict[str, list[PodProcess]]:
     """The processes of the running containers, by the uid of their pod, with the pids of this machine."""
-    running = {record.uid: running_containers(record.directory) for record in records}
-    trees = process_trees((one.pid for containers in running.values() for one in containers), with_exec=True)
-    return {uid: [process for one in containers for process in trees[one.pid]] for uid, containers in running.items()}
+    pids = {record.uid: [found.pid for found in running_containers(record.directory)] for record in records}
+    trees = process_trees((pid for found in pids.values() for pid in found), with_exec=True)
+    return {uid: [process for pid in found for process in trees[pid]] for uid, found in pids.items()}
 
 
 def try_sandbox(python: Path) -> tuple[str, str, str]:

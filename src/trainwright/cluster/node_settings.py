@@ -13,7 +13,7 @@ class NodeSettings(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     sandbox: str = ""
     """The level of all pods; empty for the strongest that works."""
     python: str = sys.executable
-    """For pods whose job names none."""
+    """The Python of pods whose job names none."""
     python_origin: str = ""
     """Why this is the Python of pods, for users."""
     nfs_mappings: dict[str, str] = {}
@@ -21,4 +21,4 @@ class NodeSettings(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     unknown_images: str = UNKNOWN_IMAGES[0]
     """One of UNKNOWN_IMAGES."""
     registries: tuple[str, ...] = ()
-    """Those from which images are pulled without a login."""
+    """Registries from which images are pulled without a login."""

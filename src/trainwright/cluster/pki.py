@@ -5,7 +5,6 @@ They are kept, so that kubeconfigs and tokens stay valid. The CA signs the certi
 """
 
 import ipaddress
-import os
 import shutil
 import ssl
 from collections.abc import Collection
@@ -92,11 +91,7 @@ def _create(directory: Path, names: Collection[str], now: datetime) -> None:
     shutil.rmtree(fresh, ignore_errors=True)
     fresh.mkdir(mode=0o700)
     for name, content in (("ca.pem", ca.pem), ("ca.key", ca.key_pem), ("server.pem", server)):
-        descriptor = os.open(fresh / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
+        write_atomically(fresh / name, content)
     shutil.rmtree(directory, ignore_errors=True)
     fresh.rename(directory)
 

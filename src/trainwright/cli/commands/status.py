@@ -164,7 +164,7 @@ def sandbox_text(level: str, nodes: list[Object]) -> str:
 
 
 def _usage(data: DataDir, jobs: list[FoundJob]) -> dict[str, Usage]:
-    """By uid of the job, measured over a moment."""
+    """The usage of jobs by their uid, measured over a moment."""
     records = {job.uid: pod_records(data, job.uid) for job in jobs}
     everything = [record for found in records.values() for record in found if not record.removed]
     start, before = time.monotonic(), processes_of(everything)
@@ -184,14 +184,14 @@ def _usage(data: DataDir, jobs: list[FoundJob]) -> dict[str, Usage]:
 def used_seconds(before: Mapping[int, PodProcess], now: Iterable[PodProcess]) -> float:
     """CPU seconds since `before`; of a process that has started since, all of them."""
     earlier = {pid: process.cpu_seconds for pid, process in before.items()}
-    return sum(max(one.cpu_seconds - earlier.get(one.pid, 0.0), 0.0) for one in now)
+    return sum(max(process.cpu_seconds - earlier.get(process.pid, 0.0), 0.0) for process in now)
 
 
 def _resources(nodes: list[Object], usage: Mapping[str, Usage]) -> list[str]:
     capacity = value_at(nodes[0], "status", "capacity", default={}) if nodes else {}
     cores = float(parse_quantity(str(capacity.get("cpu", "0"))))
     memory = int(parse_quantity(str(capacity.get("memory", "0"))))
-    used_cores, used_memory = sum(one.cores for one in usage.values()), sum(one.memory for one in usage.values())
+    used_cores, used_memory = sum(job.cores for job in usage.values()), sum(job.memory for job in usage.values())
     return [
         f"  cpu      {used_cores:.1f} of {cores:g} cores used by pods",
         f"  memory   {format_size(used_memory)} of {format_size(memory)} used by pods, {free_memory()}",

@@ -139,7 +139,7 @@ def differences(record: ClusterRecord, flags: UpFlags) -> list[str]:
         ("--ephemeral", record.ephemeral, flags.ephemeral or None),
     ]
     for field, value in flags.node.items():
-        actual, given = (",".join(_flag_values(one)) for one in (getattr(record, field), value))
+        actual, given = (",".join(_flag_values(setting)) for setting in (getattr(record, field), value))
         pairs.append((_flag_of(field), actual or "none", given))
     return [f"{flag} {actual}, not {given}" for flag, actual, given in pairs if given is not None and given != actual]
 

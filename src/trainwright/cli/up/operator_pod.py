@@ -161,7 +161,7 @@ class OperatorLog(logging.Handler):
         return self._read(options)
 
     async def _read(self, options: LogOptions) -> AsyncGenerator[bytes, None]:
-        lines = [one for one in self._lines if options.since is None or one[1] >= options.since]
+        lines = [line for line in self._lines if options.since is None or line[1] >= options.since]
         if options.tail_lines is not None:
             lines = lines[len(lines) - min(options.tail_lines, len(lines)) :]
         left, seen = options.limit_bytes, self._written
@@ -177,4 +177,4 @@ class OperatorLog(logging.Handler):
             while self._written == seen:
                 self._changed.clear()
                 await self._changed.wait()
-            lines, seen = [one for one in self._lines if one[0] > seen], self._written
+            lines, seen = [line for line in self._lines if line[0] > seen], self._written

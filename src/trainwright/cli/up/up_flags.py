@@ -18,7 +18,7 @@ class UpFlags:
     ephemeral: bool = False
     """Deletes the data when it stops."""
     node: Mapping[str, Any] = field(default_factory=dict)
-    """Those about the node that were given, by field of NodeSettings."""
+    """The flags about the node that were given, by field of NodeSettings."""
 
     def node_settings(self) -> NodeSettings:
         named = self.node.get("python")

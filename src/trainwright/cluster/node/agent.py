@@ -257,7 +257,7 @@ def detect_node(
 
 
 def _homes(own: Path) -> tuple[str, ...]:
-    """That of this user, and the usual places of the others'."""
+    """The home of this user, and the usual places of the others'."""
     found = {os.path.realpath(path) for path in (own, Path("/home"), Path("/root")) if path.is_dir()} - {"/"}
     return tuple(sorted(path for path in found if not is_below(path, list(found))))
 
@@ -282,7 +282,7 @@ def _machine_hosts() -> str:
 
 
 def _home() -> str:
-    """As programs find it: HOME, else the entry in the user database."""
+    """The home of this user as programs find it: HOME, else the entry in the user database."""
     if (home := os.environ.get("HOME", "")).startswith("/"):
         return os.path.normpath(home)
     try:

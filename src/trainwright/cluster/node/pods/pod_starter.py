@@ -102,7 +102,7 @@ class PodStarter:
         no longer valid."""
         config = directory.runtime_config or {}
         variables = self._network.service_variables(pod)
-        hosts = {one["env"].get(API_SERVER_HOST) for one in config["containers"]}
+        hosts = {container["env"].get(API_SERVER_HOST) for container in config["containers"]}
         return config["address"] != self._network.add_pod(pod) or not hosts <= {None, variables.get(API_SERVER_HOST)}
 
     async def start(self, pod: Object, directory: PodDirectory) -> tuple[WaitingReason, ...]:
@@ -187,7 +187,7 @@ class PodStarter:
         return found
 
     def _pythons(self, pod: Object, images: Mapping[str, ContainerImage]) -> list[str]:
-        """Those of containers on the files of this machine."""
+        """The Pythons of containers on the files of this machine."""
         of_pod = (pod["metadata"].get("annotations") or {}).get(PYTHON) or self._node.settings.python
         return [of_pod, *(image.python for image in images.values() if image.python)]
 
@@ -198,7 +198,7 @@ class PodStarter:
         if self._node.sandbox.level != PLAIN:
             return ()
         containers = [*config.pod_json["initContainers"], *config.pod_json["containers"]]
-        missing = set().union(*(unresolved_names(one["env"], namespace, context.names) for one in containers))
+        missing = set().union(*(unresolved_names(found["env"], namespace, context.names) for found in containers))
         if not missing:
             return ()
         names = ", ".join(sorted(missing))
