@@ -5,12 +5,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainwright.objects.quantities import (
+    SIDECAR,
     QuantityError,
     add_amounts,
     format_quantity,
     largest_amounts,
     parse_amounts,
     parse_quantity,
+    peak_amounts,
 )
 
 
@@ -99,3 +101,33 @@ def test_amounts_add_up_and_compare_by_resource() -> None:
     assert add_amounts([one, other, one]) == {"cpu": 3, "memory": 2**31, "nvidia.com/gpu": 1}
     assert largest_amounts([one, other]) == {"cpu": 2, "memory": 2**30, "nvidia.com/gpu": 1}
     assert largest_amounts([]) == {}
+
+
+@pytest.mark.parametrize(
+    ("containers", "init_containers", "expected"),
+    [
+        ([], [], 0),
+        ([1, 2], [], 3),
+        ([1, 2], [(None, 2)], 3),
+        ([1, 2], [(None, 4)], 4),
+        ([1], [(SIDECAR, 2)], 3),
+        ([1], [(SIDECAR, 1), (None, 4)], 5),
+        ([1], [(None, 4), (SIDECAR, 1)], 4),
+        ([1], [(SIDECAR, 1), (SIDECAR, 2), (None, 2)], 5),
+    ],
+)
+def test_a_pod_needs_its_containers_or_the_largest_init_container(
+    containers: list[int], init_containers: list[tuple[str | None, int]], expected: int
+) -> None:
+    found = peak_amounts(
+        [{"cpu": Fraction(amount)} for amount in containers],
+        [(policy, {"cpu": Fraction(amount)}) for policy, amount in init_containers],
+    )
+    assert found.get("cpu", 0) == expected
+
+
+def test_each_resource_has_its_own_peak() -> None:
+    found = peak_amounts(
+        [{"cpu": Fraction(1), "memory": Fraction(9)}], [(None, {"cpu": Fraction(3), "memory": Fraction(2)})]
+    )
+    assert found == {"cpu": 3, "memory": 9}

@@ -21,6 +21,12 @@ _LONGEST = 100
 """Maximum number of characters. Kubernetes uses at most 19 digits, and Python limits the length of integers."""
 _BINARY = ("Ei", "Pi", "Ti", "Gi", "Mi", "Ki")
 
+Amounts = Mapping[str, Fraction]
+"""By the name of the resource."""
+
+SIDECAR = "Always"
+"""The restartPolicy of an init container that runs beside all later containers."""
+
 
 class QuantityError(ValueError):
     """The value is not a quantity. The message quotes it and shows the format."""
@@ -67,7 +73,7 @@ def parse_amounts(amounts: Mapping[str, object]) -> dict[str, Fraction]:
     return {name: parse_quantity(value) for name, value in amounts.items()}
 
 
-def add_amounts(many: Iterable[Mapping[str, Fraction]]) -> dict[str, Fraction]:
+def add_amounts(many: Iterable[Amounts]) -> dict[str, Fraction]:
     total: dict[str, Fraction] = {}
     for amounts in many:
         for name, amount in amounts.items():
@@ -75,13 +81,26 @@ def add_amounts(many: Iterable[Mapping[str, Fraction]]) -> dict[str, Fraction]:
     return total
 
 
-def largest_amounts(many: Iterable[Mapping[str, Fraction]]) -> dict[str, Fraction]:
+def largest_amounts(many: Iterable[Amounts]) -> dict[str, Fraction]:
     """The largest amount of each resource."""
     largest: dict[str, Fraction] = {}
     for amounts in many:
         for name, amount in amounts.items():
             largest[name] = max(largest.get(name, amount), amount)
     return largest
+
+
+def peak_amounts(containers: Iterable[Amounts], init_containers: Iterable[tuple[str | None, Amounts]]) -> Amounts:
+    """What a pod needs at once: the sum of its containers and sidecars, or an init container with the sidecars before
+    it if that needs more. Init containers have their restartPolicy.
+    """
+    sidecars: list[Amounts] = []
+    peaks: list[Amounts] = []
+    for restart_policy, amounts in init_containers:
+        peaks.append(add_amounts([amounts, *sidecars]))
+        if restart_policy == SIDECAR:
+            sidecars.append(amounts)
+    return largest_amounts([add_amounts([*containers, *sidecars]), *peaks])
 
 
 def _shown(value: object) -> str:

@@ -13,14 +13,15 @@ import msgspec
 
 from trainwright.cluster.controllers.persistentvolume_binding import PodVolume, claim_names
 from trainwright.kube.controller.object_key import ObjectKey
-from trainwright.objects.kinds.pod_resources import Amounts, peak_amounts
 from trainwright.objects.kinds.pods import PodAddressStatus
 from trainwright.objects.metadata import ObjectMeta, View
 from trainwright.objects.quantities import (
+    Amounts,
     QuantityError,
     add_amounts,
     format_quantity,
     parse_amounts,
+    peak_amounts,
 )
 
 SHARED_RESOURCES = frozenset({"cpu", "memory", "ephemeral-storage"})

@@ -4,9 +4,8 @@ from collections.abc import Iterable
 from fractions import Fraction
 
 from trainwright.objects import Object
-from trainwright.objects.kinds.pod_resources import Amounts, peak_amounts
 from trainwright.objects.paths import value_at
-from trainwright.objects.quantities import add_amounts, parse_amounts
+from trainwright.objects.quantities import Amounts, add_amounts, parse_amounts, peak_amounts
 from trainwright.objects.resources import PERSISTENT_VOLUME_CLAIMS, PODS, SERVICES, Resource
 
 _COMPUTE = ("cpu", "memory", "ephemeral-storage")
