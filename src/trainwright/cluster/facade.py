@@ -122,7 +122,8 @@ def kill_orphaned_pods(data: DataDir) -> int:
 def delete_data(data: DataDir) -> int:
     """Deletes the cluster's data and keeps images, which other clusters may use too; returns how many there are."""
     from trainwright.cluster.data_directory_registry import unregister
-    from trainwright.cluster.images.store import ImageStore, StoreError
+    from trainwright.cluster.images.blobs import StoreError
+    from trainwright.cluster.images.store import ImageStore
     from trainwright.cluster.linux.trees import remove_tree
 
     unregister(data)

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from tests.support.cluster.disks import small_disk
 from tests.support.images.builder import add_image, tar_of
 from trainwright.cluster.images.archives import ArchiveError, load_archive, save_archive
+from trainwright.cluster.images.blobs import StoreError
 from trainwright.cluster.images.reference import ImageReference
-from trainwright.cluster.images.store import ImageStore, StoreError
+from trainwright.cluster.images.store import ImageStore
 
 Member = tuple[str, bytes | str]
 """A name and its content, or the target of a symbolic link."""

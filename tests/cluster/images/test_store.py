@@ -16,16 +16,11 @@ from tests.support.images.builder import add_image
 from tests.support.thoroughness import THOROUGH
 from tests.support.waiting import wait_until
 from trainwright.cluster.datadir import DataDir
+from trainwright.cluster.images.blobs import DamagedImageError, StoreError, WrongDigestError
 from trainwright.cluster.images.formats import Descriptor, FormatError, Manifest, digest_of
 from trainwright.cluster.images.layers.tar_split import read_tar
 from trainwright.cluster.images.reference import ImageReference
-from trainwright.cluster.images.store import (
-    AmbiguousImageError,
-    DamagedImageError,
-    ImageStore,
-    StoreError,
-    WrongDigestError,
-)
+from trainwright.cluster.images.store import AmbiguousImageError, ImageStore
 
 
 @pytest.fixture

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from trainwright.objects import Object
 from trainwright.objects.decimals import parse_decimal
 from trainwright.objects.kinds.pods import PodReadinessStatus
+from trainwright.objects.kinds.services import SERVICE_NAME
 from trainwright.objects.metadata import ObjectMeta, View, controller_reference
 
-SERVICE_NAME = "kubernetes.io/service-name"
 MANAGED_BY = "endpointslice.kubernetes.io/managed-by"
 SKIP_MIRROR = "endpointslice.kubernetes.io/skip-mirror"
 SLICE_CONTROLLER = "endpointslice-controller.k8s.io"

@@ -11,7 +11,6 @@ from trainwright.cluster.controllers.endpoints import (
     ENDPOINTS_MANAGED_BY,
     MANAGED_BY,
     MIRROR_CONTROLLER,
-    SERVICE_NAME,
     SLICE_CONTROLLER,
     EndpointPod,
     SlicePlan,
@@ -25,6 +24,7 @@ from trainwright.kube.controller.controller import Controller
 from trainwright.kube.controller.reflector import Reflector
 from trainwright.kube.controller.store import Store
 from trainwright.objects import Object
+from trainwright.objects.kinds.services import service_of_slice
 from trainwright.objects.label_index import LabelIndex, SelectorIndex
 from trainwright.objects.metadata import namespaced_name
 from trainwright.objects.resources import ENDPOINT_SLICES, ENDPOINTS, PODS, SERVICES
@@ -44,7 +44,7 @@ class EndpointsController:
         self._services = Store[Object]()
         self._pods = Store[EndpointPod]()
         self._endpoints = Store[Object]()
-        self._slices = Store[Object](indexes={"service": _service_of_slice})
+        self._slices = Store[Object](indexes={"service": service_of_slice})
         self._labels = LabelIndex()
         self._selectors = SelectorIndex()
         self._controller: Controller[str] = Controller(
@@ -94,7 +94,7 @@ class EndpointsController:
 
     def _slice_changed(self, before: Object | None, after: Object | None) -> None:
         for endpoint_slice in (before, after):
-            for key in _service_of_slice(endpoint_slice) if endpoint_slice is not None else ():
+            for key in service_of_slice(endpoint_slice) if endpoint_slice is not None else ():
                 self._enqueue(key)
 
     def _enqueue(self, key: str) -> None:
@@ -191,9 +191,3 @@ def _relevant(service: Object) -> object:
 
 def _manager(endpoint_slice: Object) -> str:
     return str((endpoint_slice["metadata"].get("labels") or {}).get(MANAGED_BY, ""))
-
-
-def _service_of_slice(endpoint_slice: Object) -> list[str]:
-    metadata = endpoint_slice["metadata"]
-    name = (metadata.get("labels") or {}).get(SERVICE_NAME)
-    return [f"{metadata['namespace']}/{name}"] if name else []

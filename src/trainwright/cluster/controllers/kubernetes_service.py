@@ -13,6 +13,7 @@ from trainwright.kube.controller.controller import Controller
 from trainwright.kube.controller.reflector import Reflector
 from trainwright.kube.controller.store import Store
 from trainwright.objects import Object
+from trainwright.objects.kinds.services import SERVICE_NAME
 from trainwright.objects.metadata import namespaced_name
 from trainwright.objects.resources import ENDPOINT_SLICES, ENDPOINTS, SERVICES, Resource
 from trainwright.objects.subset import covers
@@ -98,7 +99,7 @@ def kubernetes_objects(*, address: str, host: str, port: int) -> list[tuple[Reso
     endpoint_slice: Object = {
         "apiVersion": "discovery.k8s.io/v1",
         "kind": "EndpointSlice",
-        "metadata": {"name": _NAME, "namespace": _NAMESPACE, "labels": {"kubernetes.io/service-name": _NAME}},
+        "metadata": {"name": _NAME, "namespace": _NAMESPACE, "labels": {SERVICE_NAME: _NAME}},
         "addressType": "IPv4",
         "endpoints": [{"addresses": [host], "conditions": {"ready": True}}],
         "ports": [{"name": "https", "port": port, "protocol": "TCP"}],

@@ -7,6 +7,7 @@ import asyncio
 import errno
 import logging
 from pathlib import Path
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -31,11 +32,12 @@ from trainwright.kube.controller.workqueue import WorkQueue
 from trainwright.objects import Object
 from trainwright.objects.kinds.pods import PodAddressStatus
 from trainwright.objects.metadata import ObjectMeta, View
-from trainwright.objects.resources import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, PODS, STORAGE_CLASSES
+from trainwright.objects.resources import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, PODS, STORAGE_CLASSES, Resource
 
 log = logging.getLogger(__name__)
 
 _BY_CLAIM = "claim"
+Item = TypeVar("Item", bound=PersistentVolumeClaim | PersistentVolume)
 
 
 class _PodSpec(View, frozen=True):
@@ -73,6 +75,10 @@ class PersistentVolumeController:
         self._claims = Store[PersistentVolumeClaim]()
         self._classes = Store[StorageClass]()
         self._pods = Store[PodWithClaims](indexes={_BY_CLAIM: lambda pod: map(str, pod.claims)})
+        self._places: dict[type, tuple[Resource, Store[Any]]] = {
+            PersistentVolume: (PERSISTENT_VOLUMES, self._volumes),
+            PersistentVolumeClaim: (PERSISTENT_VOLUME_CLAIMS, self._claims),
+        }
         self._reported = Deduplicator[str, str]()
         """By uid of the claim: its event is recorded once, not with every change of another object."""
 
@@ -141,7 +147,7 @@ class PersistentVolumeController:
 
     async def _reconcile_claim(self, key: ObjectKey) -> None:
         claim = self._claims.get(key.namespaced_name)
-        if claim is None or (claim := await self._protect_claim(claim)) is None:
+        if claim is None or (claim := await self._protect(claim, binding.CLAIM_PROTECTION)) is None:
             return
         step = binding.decide_claim(
             claim,
@@ -151,13 +157,13 @@ class PersistentVolumeController:
         )
         match step:
             case binding.AssignClass(name):
-                await self._patch_claim(claim, {"spec": {"storageClassName": name}})
+                await self._patch(claim, {"spec": {"storageClassName": name}})
             case binding.Bind(volume):
                 await self._bind(claim, volume)
             case binding.Provision(storage_class):
                 await self._provision(claim, storage_class)
             case binding.StayPending(reason, message, warning):
-                await self._set_claim_phase(claim, "Pending")
+                await self._set_phase(claim, "Pending")
                 self._record(claim, "Warning" if warning else "Normal", reason, message)
             case binding.MarkLost(reason, message):
                 await self._mark_lost(claim, reason, message)
@@ -166,14 +172,14 @@ class PersistentVolumeController:
 
     async def _reconcile_volume(self, name: str) -> None:
         volume = self._volumes.get(name)
-        if volume is None or (volume := await self._protect_volume(volume)) is None:
+        if volume is None or (volume := await self._protect(volume, binding.VOLUME_PROTECTION)) is None:
             return
         claim = await self._live_claim(volume)
         match binding.decide_volume(volume, claim):
             case binding.SetPhase(phase):
-                await self._set_volume_phase(volume, phase)
+                await self._set_phase(volume, phase)
             case binding.Unbind():
-                await self._patch_volume(volume, {"spec": {"claimRef": None}})
+                await self._patch(volume, {"spec": {"claimRef": None}})
             case binding.Reclaim():
                 await self._reclaim(volume)
             case binding.Keep():
@@ -198,30 +204,22 @@ class PersistentVolumeController:
     async def _bind(self, claim: PersistentVolumeClaim, volume: PersistentVolume) -> None:
         """Four writes, volume first. After a kill in between, the next reconciliation writes the rest."""
         if volume.spec.claim_ref is None or volume.spec.claim_ref.uid != claim.metadata.uid:
-            reference = {
-                "apiVersion": "v1",
-                "kind": "PersistentVolumeClaim",
-                "namespace": claim.metadata.namespace,
-                "name": claim.metadata.name,
-                "uid": claim.metadata.uid,
-                "resourceVersion": claim.metadata.resource_version,
-            }
-            change: Object = {"spec": {"claimRef": reference}}
+            change: Object = {"spec": {"claimRef": claim.metadata.reference(PERSISTENT_VOLUME_CLAIMS.kind)}}
             if volume.spec.claim_ref is None:
                 change["metadata"] = {"annotations": {binding.BOUND_BY_CONTROLLER: "yes"}}
-            volume = await self._patch_volume(volume, change)
-        volume = await self._set_volume_phase(volume, "Bound")
+            volume = await self._patch(volume, change)
+        volume = await self._set_phase(volume, "Bound")
         if claim.spec.volume_name != volume.name or binding.BIND_COMPLETED not in claim.metadata.annotations:
             annotations = {binding.BIND_COMPLETED: "yes"}
             if not claim.spec.volume_name:
                 annotations[binding.BOUND_BY_CONTROLLER] = "yes"
             change = {"metadata": {"annotations": annotations}, "spec": {"volumeName": volume.name}}
-            claim = await self._patch_claim(claim, change)
+            claim = await self._patch(claim, change)
         wanted = binding.ClaimStatus(
             phase="Bound", access_modes=volume.spec.access_modes, capacity=volume.spec.capacity
         )
         if claim.status != wanted:
-            await self._patch_claim(claim, {"status": msgspec.to_builtins(wanted)}, subresource="status")
+            await self._patch(claim, {"status": msgspec.to_builtins(wanted)}, subresource="status")
 
     async def _provision(self, claim: PersistentVolumeClaim, storage_class: StorageClass) -> None:
         name = f"pvc-{claim.metadata.uid}"
@@ -250,7 +248,7 @@ class PersistentVolumeController:
         if live is not None and binding.is_bound_to(msgspec.convert(live, PersistentVolume), claim):
             self._volumes.remember(msgspec.convert(live, PersistentVolume))
             return  # the watch was behind
-        await self._set_claim_phase(claim, "Lost")
+        await self._set_phase(claim, "Lost")
         self._record(claim, "Warning", reason, message)
 
     async def _reclaim(self, volume: PersistentVolume) -> None:
@@ -272,80 +270,52 @@ class PersistentVolumeController:
 
     async def _set_failed(self, volume: PersistentVolume, why: str) -> None:
         text = f"The data is not removed: {why}. Remove it and the PersistentVolume by hand."
-        await self._set_volume_phase(volume, "Failed")
+        await self._set_phase(volume, "Failed")
         self._recorder.record(_reference("PersistentVolume", volume.metadata), "Warning", "VolumeFailedDelete", text)
 
     # Finalizers that protect claims and volumes in use
 
-    async def _protect_claim(self, claim: PersistentVolumeClaim) -> PersistentVolumeClaim | None:
-        """Adds the finalizer. Returns None if the claim is being deleted and its finalizer was removed."""
-        finalizers = claim.metadata.finalizers
-        if not claim.metadata.terminating:
-            if binding.CLAIM_PROTECTION in finalizers:
-                return claim
-            return await self._patch_claim(claim, {"metadata": {"finalizers": [*finalizers, binding.CLAIM_PROTECTION]}})
-        if binding.CLAIM_PROTECTION not in finalizers or await self._in_use(claim):
-            return claim
-        kept = [name for name in finalizers if name != binding.CLAIM_PROTECTION]
-        await self._patch_claim(claim, {"metadata": {"finalizers": kept}}, remember=False)
+    async def _protect(self, item: Item, finalizer: str) -> Item | None:
+        """Adds the finalizer. Returns None if the object is being deleted and its finalizer was removed."""
+        finalizers = item.metadata.finalizers
+        if not item.metadata.terminating:
+            if finalizer in finalizers:
+                return item
+            return await self._patch(item, {"metadata": {"finalizers": [*finalizers, finalizer]}})
+        if finalizer not in finalizers or await self._in_use(item):
+            return item
+        kept = [name for name in finalizers if name != finalizer]
+        await self._patch(item, {"metadata": {"finalizers": kept}}, remember=False)
         return None
 
-    async def _in_use(self, claim: PersistentVolumeClaim) -> bool:
-        if any(pod.may_use_claims for pod in self._pods.by_index(_BY_CLAIM, str(claim.key))):
+    async def _in_use(self, item: PersistentVolumeClaim | PersistentVolume) -> bool:
+        if isinstance(item, PersistentVolume):
+            return item.status.phase == "Bound"
+        if any(pod.may_use_claims for pod in self._pods.by_index(_BY_CLAIM, str(item.key))):
             return True
-        live = await self._client.list(PODS, namespace=claim.metadata.namespace)
+        live = await self._client.list(PODS, namespace=item.metadata.namespace)
         pods = (msgspec.convert(pod, PodWithClaims) for pod in live.items)
-        return any(pod.may_use_claims and claim.key in pod.claims for pod in pods)
-
-    async def _protect_volume(self, volume: PersistentVolume) -> PersistentVolume | None:
-        finalizers = volume.metadata.finalizers
-        if not volume.metadata.terminating:
-            if binding.VOLUME_PROTECTION in finalizers:
-                return volume
-            return await self._patch_volume(
-                volume, {"metadata": {"finalizers": [*finalizers, binding.VOLUME_PROTECTION]}}
-            )
-        if binding.VOLUME_PROTECTION not in finalizers or volume.status.phase == "Bound":
-            return volume
-        kept = [name for name in finalizers if name != binding.VOLUME_PROTECTION]
-        await self._patch_volume(volume, {"metadata": {"finalizers": kept}}, remember=False)
-        return None
+        return any(pod.may_use_claims and item.key in pod.claims for pod in pods)
 
     # Writes: each has the resourceVersion of the decision as a precondition, and its response is cached
 
-    async def _set_claim_phase(self, claim: PersistentVolumeClaim, phase: str) -> None:
-        if claim.status.phase != phase:
-            await self._patch_claim(claim, {"status": {"phase": phase}}, subresource="status")
+    async def _set_phase(self, item: Item, phase: str) -> Item:
+        if item.status.phase == phase:
+            return item
+        return await self._patch(item, {"status": {"phase": phase}}, subresource="status")
 
-    async def _set_volume_phase(self, volume: PersistentVolume, phase: str) -> PersistentVolume:
-        if volume.status.phase == phase:
-            return volume
-        return await self._patch_volume(volume, {"status": {"phase": phase}}, subresource="status")
-
-    async def _patch_claim(
-        self, claim: PersistentVolumeClaim, change: Object, *, subresource: str | None = None, remember: bool = True
-    ) -> PersistentVolumeClaim:
+    async def _patch(
+        self, item: Item, change: Object, *, subresource: str | None = None, remember: bool = True
+    ) -> Item:
+        metadata = item.metadata
+        resource, store = self._places[type(item)]
+        patch = _with_precondition(change, metadata)
         response = await self._client.patch(
-            PERSISTENT_VOLUME_CLAIMS,
-            claim.metadata.name,
-            _with_precondition(change, claim.metadata),
-            namespace=claim.metadata.namespace,
-            subresource=subresource,
+            resource, metadata.name, patch, namespace=metadata.namespace or None, subresource=subresource
         )
-        written = msgspec.convert(response, PersistentVolumeClaim)
+        written = msgspec.convert(response, type(item))
         if remember:
-            self._claims.remember(written)
-        return written
-
-    async def _patch_volume(
-        self, volume: PersistentVolume, change: Object, *, subresource: str | None = None, remember: bool = True
-    ) -> PersistentVolume:
-        response = await self._client.patch(
-            PERSISTENT_VOLUMES, volume.name, _with_precondition(change, volume.metadata), subresource=subresource
-        )
-        written = msgspec.convert(response, PersistentVolume)
-        if remember:
-            self._volumes.remember(written)
+            store.remember(written)
         return written
 
     def _record(self, claim: PersistentVolumeClaim, type_: str, reason: str, message: str) -> None:

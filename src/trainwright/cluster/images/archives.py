@@ -14,6 +14,7 @@ from typing import IO, Any, BinaryIO, TypeVar
 
 import msgspec
 
+from trainwright.cluster.images.blobs import StoreError
 from trainwright.cluster.images.formats import (
     CONFIGS,
     LARGEST_DOCUMENT,
@@ -35,13 +36,7 @@ from trainwright.cluster.images.layers.built import BuiltLayers
 from trainwright.cluster.images.layers.decompression import DecompressionError, decompress
 from trainwright.cluster.images.layers.tar_stream import TarEntry, TarError, TarStream
 from trainwright.cluster.images.reference import ImageReference, InvalidReferenceError
-from trainwright.cluster.images.store import (
-    NAME_ANNOTATION,
-    REF_NAME_ANNOTATION,
-    Image,
-    ImageStore,
-    StoreError,
-)
+from trainwright.cluster.images.store import NAME_ANNOTATION, REF_NAME_ANNOTATION, Image, ImageStore
 
 _DOCKER_MANIFEST_FILE = "manifest.json"
 _MOST_FILES = 100_000

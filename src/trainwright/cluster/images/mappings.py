@@ -6,8 +6,8 @@ from pathlib import Path
 import msgspec
 
 from trainwright.cluster.datadir import write_atomically
+from trainwright.cluster.images.blobs import StoreError
 from trainwright.cluster.images.reference import ImageReference, InvalidReferenceError
-from trainwright.cluster.images.store import StoreError
 
 _FILE = "mappings.json"
 

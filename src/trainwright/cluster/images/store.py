@@ -6,7 +6,7 @@ next one removes. `collect` deletes what no image needs; a lease keeps it from b
 """
 
 import fcntl
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,11 +17,9 @@ import msgspec
 from trainwright.cluster.datadir import DataDir
 from trainwright.cluster.images.blobs import (
     BlobStore,
-    BlobWriter,
     DamagedImageError,
     FullDiskError,
     StoreError,
-    WrongDigestError,
     lock,
     lock_file,
 )
@@ -36,18 +34,6 @@ from trainwright.cluster.images.formats import (
 )
 from trainwright.cluster.images.layers.namespace import remove_tree
 from trainwright.cluster.images.reference import ImageReference, InvalidReferenceError, is_digest
-
-__all__ = [
-    "AmbiguousImageError",
-    "BlobWriter",
-    "Collected",
-    "DamagedImageError",
-    "Image",
-    "ImageStore",
-    "Pin",
-    "StoreError",
-    "WrongDigestError",
-]
 
 NAME_ANNOTATION = "io.containerd.image.name"
 """The full name of an image in an OCI layout."""
@@ -224,8 +210,7 @@ class ImageStore(BlobStore):
             stored = self.write_blob(data, media_type=decoded.media_type or OCI_MANIFEST)
             annotations = {PULLED_DIGEST_ANNOTATION: pulled_digest} if pulled_digest else None
             entry = msgspec.structs.replace(stored, annotations=annotations)
-            self._add_entry(entry, reference)
-            return self._image(_named(entry, reference))
+            return self._add_entry(entry, reference)
 
     def tag(self, reference: ImageReference, image: Image) -> Image:
         """Gives the image one more name. Another repository may not have it, or by another digest."""
@@ -236,23 +221,17 @@ class ImageStore(BlobStore):
         annotations = image.descriptor.annotations if is_same_repository else None
         entry = msgspec.structs.replace(image.descriptor, annotations=annotations)
         with self.lease():
-            self._add_entry(entry, reference)
-            return self._image(_named(entry, reference))
+            return self._add_entry(entry, reference)
 
     def set_registry_digest(self, reference: ImageReference, image: Image, digest: str) -> Image:
         """Gives the image this name, by which a registry has it with another digest."""
         known = msgspec.structs.replace(image.descriptor, annotations={PULLED_DIGEST_ANNOTATION: digest})
         with self.lease():
-            self._add_entry(known, reference)
-            return self._image(_named(known, reference))
+            return self._add_entry(known, reference)
 
     def remove(self, reference: ImageReference) -> bool:
         """Removes the name, and with its last name the image; `collect` deletes the files."""
-        with self._changed_index() as manifests:
-            kept = [entry for entry in manifests if _reference(entry) != reference]
-            removed = len(kept) < len(manifests)
-            manifests[:] = kept
-        return removed
+        return self._remove_entries(lambda entry: _reference(entry) == reference)
 
     def remove_image(self, image_id: str) -> list[ImageReference]:
         """Removes the image with all its names, which are returned."""
@@ -263,8 +242,11 @@ class ImageStore(BlobStore):
 
     def remove_damaged(self, name: str) -> bool:
         """Removes an image that cannot be read, by name."""
+        return self._remove_entries(lambda entry: _entry_name(entry) == name)
+
+    def _remove_entries(self, goes: Callable[[Descriptor], bool]) -> bool:
         with self._changed_index() as manifests:
-            kept = [entry for entry in manifests if _entry_name(entry) != name]
+            kept = [entry for entry in manifests if not goes(entry)]
             removed = len(kept) < len(manifests)
             manifests[:] = kept
         return removed
@@ -389,7 +371,7 @@ class ImageStore(BlobStore):
             self.replace_file_from(reserve, path, content)
         self.reserve(reserve, len(content))
 
-    def _add_entry(self, entry: Descriptor, reference: ImageReference | None) -> None:
+    def _add_entry(self, entry: Descriptor, reference: ImageReference | None) -> Image:
         with self._changed_index() as manifests:
             kept = []
             for old in manifests:
@@ -411,6 +393,7 @@ class ImageStore(BlobStore):
                 manifests[:] = kept
             else:
                 manifests[:] = [*kept, _named(entry, reference)]
+        return self._image(_named(entry, reference))
 
     def _find_reference(self, reference: ImageReference) -> Image | None:
         for entry in self._index().manifests:

@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from trainwright.cluster.images.store import Image, ImageStore, StoreError
+from trainwright.cluster.images.blobs import StoreError
+from trainwright.cluster.images.store import Image, ImageStore
 from trainwright.objects import Object
 
 _MOST_IMAGES = 50

@@ -22,19 +22,17 @@ from trainwright.kube.controller.reflector import Reflector
 from trainwright.kube.controller.store import Store
 from trainwright.objects import Object
 from trainwright.objects.kinds.nodes import Node
-from trainwright.objects.kinds.services import HEADLESS
+from trainwright.objects.kinds.services import HEADLESS, service_of_slice
 from trainwright.objects.resources import ENDPOINT_SLICES, NODES, PODS, SERVICES
 
 log = logging.getLogger(__name__)
-
-SERVICE_NAME = "kubernetes.io/service-name"
 
 
 class PortProxy:
     def __init__(self, client: Client, recorder: EventRecorder, limit: ConnectionLimit) -> None:
         self._recorder = recorder
         self._services = Store[Object]()
-        self._slices = Store[Object](indexes={"service": _service_of})
+        self._slices = Store[Object](indexes={"service": service_of_slice})
         self._pods = Store[HostPortPod]()
         self._nodes = Store[Node]()
         self._forwards = PortForwards(limit)
@@ -64,7 +62,7 @@ class PortProxy:
                 self._controller.queue.add(ObjectKey.of(service))
 
     def _slice_changed(self, before: Object | None, after: Object | None) -> None:
-        for name in {*(_service_of(before) if before else ()), *(_service_of(after) if after else ())}:
+        for name in {*(service_of_slice(before) if before else ()), *(service_of_slice(after) if after else ())}:
             service = self._services.get(name)
             if service is not None and not _is_plain_headless(service):
                 self._endpoints_changed(ObjectKey.of(service))
@@ -102,9 +100,3 @@ class PortProxy:
 def _is_plain_headless(service: Object) -> bool:
     spec = service["spec"]
     return spec.get("clusterIP") == HEADLESS and not spec.get("externalIPs")
-
-
-def _service_of(endpoint_slice: Object) -> list[str]:
-    metadata = endpoint_slice["metadata"]
-    name = (metadata.get("labels") or {}).get(SERVICE_NAME)
-    return [f"{metadata['namespace']}/{name}"] if name else []

@@ -10,9 +10,8 @@ import pytest
 
 from tests.support.images.machine_image import add_machine_image
 from trainwright.cluster.images.build.command import build_image
-from trainwright.cluster.images.build.errors import BuildError
+from trainwright.cluster.images.build.messages import BuildError, Progress
 from trainwright.cluster.images.build.options import BuildOptions, Unreachable
-from trainwright.cluster.images.build.progress import Progress
 from trainwright.cluster.images.formats import Platform
 from trainwright.cluster.images.layers.unpacked import UnpackedLayers
 from trainwright.cluster.images.reference import ImageReference

@@ -12,9 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainwright.cluster.images.build.command import build_image
-from trainwright.cluster.images.build.errors import BuildError
+from trainwright.cluster.images.build.messages import BuildError, Progress
 from trainwright.cluster.images.build.options import BuildOptions, Unreachable
-from trainwright.cluster.images.build.progress import Progress
 from trainwright.cluster.images.store import ImageStore
 
 _paths = st.sampled_from(

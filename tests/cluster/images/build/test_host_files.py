@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.images.build.conftest import BASE, Build
-from trainwright.cluster.images.build.diagnosis import explain_host_failure
+from trainwright.cluster.images.build.messages import explain_host_failure
 from trainwright.cluster.images.formats import HOST_FILES_LABEL, SKIPPED_LABEL
 
 MISSING = "pytorch/pytorch:1.0-cuda10.0-cudnn7-runtime"

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.images.builder import tar_of
-from trainwright.cluster.images.build.errors import BuildError
+from trainwright.cluster.images.build.messages import BuildError
 from trainwright.cluster.images.build.sources import BuildSource, open_source
 from trainwright.cluster.images.store import ImageStore
 

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainwright.cluster.images.dockerfile.errors import DockerfileError
 from trainwright.cluster.images.dockerfile.instructions import Arg, Copy, Pairs, Run, Shell, Start, Value, Words
+from trainwright.cluster.images.dockerfile.lines import DockerfileError
 from trainwright.cluster.images.dockerfile.parser import parse
 
 KEYWORDS = (

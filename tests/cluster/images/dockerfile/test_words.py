@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainwright.cluster.images.dockerfile.errors import ExpansionError
-from trainwright.cluster.images.dockerfile.words import expand, expand_words
+from trainwright.cluster.images.dockerfile.words import ExpansionError, expand, expand_words
 
 VARIABLES = {"a": "one", "empty": "", "path": "/usr/local/lib.tar.gz", "two": "x y"}
 

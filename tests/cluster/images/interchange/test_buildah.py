@@ -13,9 +13,8 @@ import pytest
 from tests.support.images.tools import REASON, ContainerTools, are_wanted, debian_base
 from trainwright.cluster.images.archives import load_archive, save_archive
 from trainwright.cluster.images.build.command import build_image
-from trainwright.cluster.images.build.errors import BuildError
+from trainwright.cluster.images.build.messages import BuildError, Progress
 from trainwright.cluster.images.build.options import BuildOptions, Unreachable
-from trainwright.cluster.images.build.progress import Progress
 from trainwright.cluster.images.reference import ImageReference
 from trainwright.cluster.images.store import Image, ImageStore
 

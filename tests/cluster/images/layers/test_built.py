@@ -10,11 +10,12 @@ import pytest
 
 from tests.support.images.builder import add_built_image, add_image
 from trainwright.cluster.images.archives import load_archive, save_archive
+from trainwright.cluster.images.blobs import DamagedImageError, StoreError
 from trainwright.cluster.images.layers.built import BuiltLayers
 from trainwright.cluster.images.layers.tar_split import TarSplitError, TarSplitWriter, read_tar
 from trainwright.cluster.images.layers.unpacked import UnpackedLayers
 from trainwright.cluster.images.reference import ImageReference
-from trainwright.cluster.images.store import DamagedImageError, Image, ImageStore, StoreError
+from trainwright.cluster.images.store import Image, ImageStore
 
 BUILT = ImageReference.parse("built")
 

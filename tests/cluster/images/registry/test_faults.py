@@ -17,6 +17,7 @@ from tests.support.images.faulty_registry import (
     send,
 )
 from tests.support.kubernetes.controlplane import free_ports
+from trainwright.cluster.images.blobs import StoreError
 from trainwright.cluster.images.formats import DOCKER_LIST, Descriptor, FormatError, Index, Platform, digest_of
 from trainwright.cluster.images.reference import ImageReference
 from trainwright.cluster.images.registry.errors import (
@@ -29,7 +30,7 @@ from trainwright.cluster.images.registry.errors import (
 )
 from trainwright.cluster.images.registry.pull import pull_image
 from trainwright.cluster.images.registry.settings import RegistrySettings
-from trainwright.cluster.images.store import Image, ImageStore, StoreError
+from trainwright.cluster.images.store import Image, ImageStore
 
 QUICK = RegistrySettings(first_pause=0.001, longest_pause=2, read_seconds=5, connect_seconds=2, attempts=3)
 MANIFEST = "/v2/app/manifests/latest"

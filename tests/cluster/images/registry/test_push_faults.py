@@ -9,6 +9,7 @@ import pytest
 
 from tests.support.images.builder import add_image
 from tests.support.images.faulty_registry import Fault, FaultyRegistry, cut, faulty_registry, refuse
+from trainwright.cluster.images.blobs import DamagedImageError
 from trainwright.cluster.images.reference import ImageReference
 from trainwright.cluster.images.registry.errors import (
     AccessDeniedError,
@@ -19,7 +20,7 @@ from trainwright.cluster.images.registry.errors import (
 from trainwright.cluster.images.registry.pull import pull_image
 from trainwright.cluster.images.registry.push import push_image
 from trainwright.cluster.images.registry.settings import RegistrySettings
-from trainwright.cluster.images.store import DamagedImageError, ImageStore
+from trainwright.cluster.images.store import ImageStore
 from trainwright.net.certificate_authority import Authority, new_authority
 
 QUICK = RegistrySettings(first_pause=0.001, longest_pause=2, read_seconds=5, connect_seconds=2, attempts=3)

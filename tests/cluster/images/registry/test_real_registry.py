@@ -10,6 +10,7 @@ from aiohttp import web
 
 from tests.support.images.builder import add_built_image, add_image
 from tests.support.images.registry import PASSWORD, USER, TokenServer, running_registry
+from trainwright.cluster.images.blobs import DamagedImageError
 from trainwright.cluster.images.formats import OCI_LAYER_GZIP
 from trainwright.cluster.images.layers.unpacked import UnpackedLayers
 from trainwright.cluster.images.reference import ImageReference
@@ -18,7 +19,7 @@ from trainwright.cluster.images.registry.errors import AccessDeniedError, NotFou
 from trainwright.cluster.images.registry.progress import LayerProgress
 from trainwright.cluster.images.registry.pull import pull_image
 from trainwright.cluster.images.registry.push import push_image
-from trainwright.cluster.images.store import DamagedImageError, ImageStore
+from trainwright.cluster.images.store import ImageStore
 
 pytestmark = pytest.mark.registry
 

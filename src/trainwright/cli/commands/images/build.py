@@ -13,9 +13,8 @@ from trainwright.cli.errors import CommandError
 from trainwright.cli.pods_python import default_python
 from trainwright.cluster.facade import all_data_directories
 from trainwright.cluster.images.build.command import build_image
-from trainwright.cluster.images.build.errors import BuildError
+from trainwright.cluster.images.build.messages import BuildError, Progress
 from trainwright.cluster.images.build.options import BuildOptions, Unreachable
-from trainwright.cluster.images.build.progress import Progress
 from trainwright.cluster.images.build.sources import open_source
 from trainwright.cluster.images.formats import FormatError, Platform
 from trainwright.cluster.images.reference import ImageReference

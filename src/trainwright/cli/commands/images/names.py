@@ -13,8 +13,9 @@ from trainwright.cli.commands.images.store import (
     store_flag,
 )
 from trainwright.cli.errors import CommandError
+from trainwright.cluster.images.blobs import DamagedImageError
 from trainwright.cluster.images.reference import ImageReference, InvalidReferenceError
-from trainwright.cluster.images.store import DamagedImageError, Image, ImageStore
+from trainwright.cluster.images.store import Image, ImageStore
 
 
 @click.command(name="tag")

@@ -17,13 +17,14 @@ from trainwright.cli.commands.images.store import (
 )
 from trainwright.cli.errors import CommandError
 from trainwright.cli.output.console import Console
+from trainwright.cluster.images.blobs import DamagedImageError
 from trainwright.cluster.images.formats import Platform
 from trainwright.cluster.images.reference import ImageReference
 from trainwright.cluster.images.registry.credentials import DockerConfig
 from trainwright.cluster.images.registry.pull import pull_image
 from trainwright.cluster.images.registry.push import push_image
 from trainwright.cluster.images.registry.settings import RegistrySettings
-from trainwright.cluster.images.store import DamagedImageError, Image, ImageStore
+from trainwright.cluster.images.store import Image, ImageStore
 
 plain_http_flag = click.option("--plain-http", is_flag=True, help="Reach the registry without encryption.")
 """Registries on this machine need no flag, as in Docker."""

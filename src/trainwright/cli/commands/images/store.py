@@ -12,11 +12,12 @@ from trainwright.cli.errors import CommandError
 from trainwright.cli.flags import data_dir_flag
 from trainwright.cli.targets import data_dir_at
 from trainwright.cluster.images.archives import ArchiveError
+from trainwright.cluster.images.blobs import StoreError
 from trainwright.cluster.images.formats import FormatError
 from trainwright.cluster.images.reference import ImageReference, InvalidReferenceError
 from trainwright.cluster.images.registry.credentials import CredentialsError
 from trainwright.cluster.images.registry.errors import RegistryError
-from trainwright.cluster.images.store import Image, ImageStore, StoreError
+from trainwright.cluster.images.store import Image, ImageStore
 from trainwright.objects.times import parse_time
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -3,8 +3,9 @@ nothing that it depends on has changed."""
 
 import datetime
 import json
+import os
 from collections.abc import Iterator, Mapping
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 
 from trainwright.cluster.images.blobs import disk_error, is_full
@@ -17,16 +18,13 @@ from trainwright.cluster.images.build.configuration import (
     environment,
     shell_of,
 )
-from trainwright.cluster.images.build.diagnosis import explain_host_failure
-from trainwright.cluster.images.build.errors import BuildError
 from trainwright.cluster.images.build.files.context import Context, copy_job
 from trainwright.cluster.images.build.host_python import HostPython, python_files, write_files
+from trainwright.cluster.images.build.messages import BuildError, Progress, explain_host_failure
 from trainwright.cluster.images.build.options import BuildOptions
-from trainwright.cluster.images.build.progress import Progress, container_id
 from trainwright.cluster.images.build.run_mounts import RunMount
 from trainwright.cluster.images.build.state import BuildState
 from trainwright.cluster.images.build.steps import Steps, command_of
-from trainwright.cluster.images.dockerfile.errors import ExpansionError
 from trainwright.cluster.images.dockerfile.ignore import PatternError
 from trainwright.cluster.images.dockerfile.instructions import (
     Arg,
@@ -42,7 +40,7 @@ from trainwright.cluster.images.dockerfile.instructions import (
     Start,
     Value,
 )
-from trainwright.cluster.images.dockerfile.words import expand
+from trainwright.cluster.images.dockerfile.words import ExpansionError, expand
 from trainwright.cluster.images.formats import SKIPPED_LABEL, Descriptor, ImageConfig, Platform
 from trainwright.cluster.images.store import Image, ImageStore
 from trainwright.objects.decimals import parse_decimal
@@ -187,7 +185,7 @@ class Builder:
         if state.missing_base:
             self._use_host_files(origin, state)
         if state.layers or state.config.history or state.uses_host_files:
-            self._progress.made(state.short_id)
+            self._progress.print(f" ---> {state.short_id}")
         else:
             self._progress.print(" --->")
         state.cmd_is_set = False
@@ -202,12 +200,12 @@ class Builder:
                     raise disk_error(self._store.directory, error) from error
                 named = f": {error.filename}" if error.filename else ""
                 raise _at(self._options, instruction, f"{error.strerror or error}{named}") from error
-            self._progress.made(state.short_id)
+            self._progress.print(f" ---> {state.short_id}")
         return state
 
     def _begin(self, instruction: Instruction) -> None:
         self._number += 1
-        self._progress.step(self._number, self._count, instruction.source)
+        self._progress.print(f"Step {self._number}/{self._count} : {instruction.source}")
 
     # The host's files
 
@@ -238,13 +236,12 @@ class Builder:
     # One instruction
 
     def _step(self, state: BuildState, instruction: Instruction, stage: Stage) -> BuildState:
-        after = BuildState(
-            state.config_copy(),
-            list(state.layers),
-            state.key,
-            origin=state.origin,
+        after = replace(
+            state,
+            config=state.config_copy(),
+            layers=list(state.layers),
             arguments=dict(state.arguments),
-            cmd_is_set=state.cmd_is_set,
+            missing_base="",
         )
         match instruction:
             case Run():
@@ -291,14 +288,11 @@ class Builder:
         )
 
     def _change_config(self, state: BuildState, key: str, created_by: str, *, makes_directory: bool = False) -> None:
-        if self._restore(state, key):
-            self._progress.using_cache()
+        if self._uses_cache(state, key):
             return
-        container = container_id()
-        self._progress.running(container)
-        layer = self._steps.make_working_directory(state) if makes_directory else None
-        self._finish(state, key, created_by, layer)
-        self._progress.removed(container)
+        with self._container():
+            layer = self._steps.make_working_directory(state) if makes_directory else None
+            self._finish(state, key, created_by, layer)
 
     def _run(self, state: BuildState, run: Run, stage: Stage) -> None:
         command = run.command.text if not run.heredocs else f"{run.command.text}\n{run.heredoc_text}"
@@ -316,19 +310,16 @@ class Builder:
         ]
         network = self._options.network if run.network == "default" else run.network
         key = cache_key(state.key, "RUN", argv, script, declared, mounts, network)
-        if self._restore(state, key):
-            self._progress.using_cache()
+        if self._uses_cache(state, key):
             return
-        container = container_id()
-        self._progress.running(container)
-        attached = self._mounts(state, run, stage)
-        status, layer = self._steps.run(
-            state, run, {**predefined, **state.arguments}, container, attached, network=network != "none"
-        )
-        if status:
-            raise BuildError(self._failure(state, run, command, status))
-        self._finish(state, key, created_by, layer)
-        self._progress.removed(container)
+        with self._container() as container:
+            attached = self._mounts(state, run, stage)
+            status, layer = self._steps.run(
+                state, run, {**predefined, **state.arguments}, container, attached, network=network != "none"
+            )
+            if status:
+                raise BuildError(self._failure(state, run, command, status))
+            self._finish(state, key, created_by, layer)
 
     def _mounts(self, state: BuildState, run: Run, stage: Stage) -> list[RunMount]:
         found: list[RunMount] = []
@@ -379,15 +370,13 @@ class Builder:
         if copy.origin:
             origin = self._origin(copy.origin, stage)
             key = cache_key(state.key, *settings, origin.key)
-            if self._restore(state, key):
-                self._progress.using_cache()
+            if self._uses_cache(state, key):
                 return
             layer = self._steps.copy_from(state, origin, job.in_tree, chown=chown)
         else:
             with closing(self._context.read(copy, sources, job, variables)) as found:
                 key = cache_key(state.key, *settings, found.digest)
-                if self._restore(state, key):
-                    self._progress.using_cache()
+                if self._uses_cache(state, key):
                     return
                 layer = self._steps.copy(state, found.job, chown=chown)
         text = f"{copy.keyword} {' '.join(sources)} in {destination}"
@@ -403,7 +392,20 @@ class Builder:
             return self._origin(mount.origin, stage).key
         return self._context.digest(mount.source) if mount.type == "bind" else ""
 
+    @contextmanager
+    def _container(self) -> Iterator[str]:
+        container = os.urandom(6).hex()
+        self._progress.print(f" ---> Running in {container}")
+        yield container
+        self._progress.print(f"Removing intermediate container {container}")
+
     # Cache
+
+    def _uses_cache(self, state: BuildState, key: str) -> bool:
+        found = self._restore(state, key)
+        if found:
+            self._progress.print(" ---> Using cache")
+        return found
 
     def _restore(self, state: BuildState, key: str) -> bool:
         """Replaces the state by what the cache has for the key."""

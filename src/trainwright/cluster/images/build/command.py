@@ -3,17 +3,17 @@
 import os
 import tempfile
 
+from trainwright.cluster.images.blobs import StoreError
 from trainwright.cluster.images.build.bases import Bases
 from trainwright.cluster.images.build.builder import Builder, make_plan, unused_arguments
-from trainwright.cluster.images.build.errors import BuildError
 from trainwright.cluster.images.build.files.context import Context, read_context_rules
+from trainwright.cluster.images.build.messages import BuildError, Progress
 from trainwright.cluster.images.build.options import BuildOptions, Pull
-from trainwright.cluster.images.build.progress import Progress
-from trainwright.cluster.images.dockerfile.errors import DockerfileError
 from trainwright.cluster.images.dockerfile.instructions import Dockerfile
+from trainwright.cluster.images.dockerfile.lines import DockerfileError
 from trainwright.cluster.images.dockerfile.parser import parse
 from trainwright.cluster.images.layers.namespace import ContainerRootError, run_as_container_root
-from trainwright.cluster.images.store import Image, ImageStore, StoreError
+from trainwright.cluster.images.store import Image, ImageStore
 
 
 def build_image(store: ImageStore, options: BuildOptions, pull: Pull, progress: Progress) -> Image:

@@ -5,7 +5,7 @@ import re
 import signal
 from collections.abc import Mapping
 
-from trainwright.cluster.images.build.errors import BuildError
+from trainwright.cluster.images.build.messages import BuildError
 from trainwright.cluster.images.dockerfile.instructions import Instruction, Pairs, Shell, Start, Value, Words
 from trainwright.cluster.images.dockerfile.words import expand, expand_words
 from trainwright.cluster.images.formats import RunConfig

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import BinaryIO
 
 from trainwright.cluster.images.blobs import disk_error, is_full
-from trainwright.cluster.images.build.errors import BuildError
 from trainwright.cluster.images.build.files.archives import is_archive, unpack_archive
 from trainwright.cluster.images.build.files.downloads import download, is_address, is_git
 from trainwright.cluster.images.build.files.tree import Tree
+from trainwright.cluster.images.build.messages import BuildError
 from trainwright.cluster.images.layers.namespace import remove_tree
 from trainwright.cluster.images.store import ImageStore
 from trainwright.programs import find_program

@@ -13,12 +13,12 @@ from pathlib import Path
 
 from trainwright.cluster.images.blobs import disk_error, is_full
 from trainwright.cluster.images.build.configuration import DEFAULT_PATH, environment, shell_of
-from trainwright.cluster.images.build.errors import BuildError
 from trainwright.cluster.images.build.files.accounts import Account, find_account
 from trainwright.cluster.images.build.files.archives import unpack_archives
 from trainwright.cluster.images.build.files.copying import Attributes, Copier, CopyJob, make_directories
 from trainwright.cluster.images.build.files.layer_files import gather_layer
 from trainwright.cluster.images.build.files.tree import Tree, TreeFile
+from trainwright.cluster.images.build.messages import BuildError
 from trainwright.cluster.images.build.options import DEFAULT_SSH, BuildOptions
 from trainwright.cluster.images.build.run_mounts import RunMount, cache_tree, mount_layers
 from trainwright.cluster.images.build.state import BuildState

@@ -8,12 +8,24 @@ from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from trainwright.cluster.images.dockerfile.errors import DockerfileError, ExpansionError
-from trainwright.cluster.images.dockerfile.words import remove_quotes, split_shell_words
+from trainwright.cluster.images.dockerfile.words import ExpansionError, remove_quotes, split_shell_words
 
 _DIRECTIVE = re.compile(r"^#\s*([a-zA-Z][a-zA-Z0-9]*)\s*=\s*(.+?)\s*$")
 _HEREDOC = re.compile(r"^(\d*)<<(-?)([^<]*)$")
 _WITH_HEREDOCS = frozenset({"ADD", "COPY", "RUN"})
+
+
+class DockerfileError(Exception):
+    """A Dockerfile that cannot be built as it is written."""
+
+    def __init__(self, message: str, *, line: int, column: int = 1) -> None:
+        super().__init__(message)
+        self.message = message
+        self.line = line
+        self.column = column
+
+    def __str__(self) -> str:
+        return f"line {self.line}, column {self.column}: {self.message}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from trainwright.cluster.images.dockerfile.errors import DockerfileError
 from trainwright.cluster.images.dockerfile.instructions import (
     Arg,
     Command,
@@ -26,7 +25,7 @@ from trainwright.cluster.images.dockerfile.instructions import (
     Value,
     Words,
 )
-from trainwright.cluster.images.dockerfile.lines import LogicalLine, read_lines
+from trainwright.cluster.images.dockerfile.lines import DockerfileError, LogicalLine, read_lines
 from trainwright.cluster.images.dockerfile.words import split_pairs
 
 _STAGE_NAME = re.compile(r"^[a-z][a-z0-9_.-]*$")

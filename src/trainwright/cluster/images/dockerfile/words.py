@@ -4,8 +4,6 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from trainwright.cluster.images.dockerfile.errors import ExpansionError
-
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _BLANKS = re.compile(r"(\s+)")
 _SPECIAL = frozenset("0123456789@*#")
@@ -13,6 +11,10 @@ MAX_CHARACTERS = 1024 * 1024
 """The size of an expanded text: variables that refer to each other grow without end."""
 _MAX_DEPTH = 50
 """How deep `${A:-${B:-…}}` may be nested."""
+
+
+class ExpansionError(Exception):
+    """A word whose quotes or variables cannot be resolved."""
 
 
 def expand(word: str, variables: Mapping[str, str], escape: str = "\\") -> str:

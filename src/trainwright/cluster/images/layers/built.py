@@ -15,12 +15,13 @@ from typing import IO, Literal
 
 import msgspec
 
+from trainwright.cluster.images.blobs import DamagedImageError, StoreError
 from trainwright.cluster.images.formats import OCI_LAYER, Descriptor
 from trainwright.cluster.images.layers.compression import GzipStream
 from trainwright.cluster.images.layers.namespace import ContainerRootError, run_as_container_root
 from trainwright.cluster.images.layers.pack import pack_layer
 from trainwright.cluster.images.layers.tar_split import TarSplitError, read_tar
-from trainwright.cluster.images.store import DamagedImageError, ImageStore, StoreError
+from trainwright.cluster.images.store import ImageStore
 from trainwright.cluster.linux.mounts import check, libc
 from trainwright.programs import own_module
 

@@ -9,9 +9,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from trainwright.cluster.images.blobs import StoreError
 from trainwright.cluster.images.layers.namespace import ContainerRootError, remove_tree, run_as_container_root
 from trainwright.cluster.images.layers.unpack import LayerError, UnpackedLayer, unpack_layer
-from trainwright.cluster.images.store import Image, ImageStore, StoreError
+from trainwright.cluster.images.store import Image, ImageStore
 from trainwright.programs import own_module
 
 PROGRAM = "trainwright.cluster.images.layers.unpacked"

@@ -5,7 +5,7 @@ import os
 import ssl
 import urllib.request
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from time import time
@@ -109,22 +109,27 @@ class RegistryClient:
         self, path: str, *, scope: str, accept: tuple[str, ...], largest: int
     ) -> tuple[bytes, aiohttp.ClientResponse]:
         """A small body, whole."""
+
+        async def read() -> tuple[bytes, aiohttp.ClientResponse]:
+            async with self.request("GET", path, scope=scope, headers={"Accept": ", ".join(accept)}) as response:
+                data = bytearray()
+                while len(data) <= largest and (chunk := await self.connected(response.content.readany())):
+                    data += chunk
+                if len(data) > largest:
+                    raise RegistryError(f"{self.endpoint.registry} sent a document of more than {largest} bytes")
+                return bytes(data), response
+
+        return await self.repeated(read)
+
+    async def repeated(self, attempt: Callable[[], Awaitable[_T]]) -> _T:
+        """Calls it again, after a pause, while the connection is cut."""
         pause = self._settings.first_pause
-        for attempt in range(1, self._settings.attempts + 1):
-            try:
-                async with self.request("GET", path, scope=scope, headers={"Accept": ", ".join(accept)}) as response:
-                    data = bytearray()
-                    while len(data) <= largest and (chunk := await self.connected(response.content.readany())):
-                        data += chunk
-                    if len(data) > largest:
-                        raise RegistryError(f"{self.endpoint.registry} sent a document of more than {largest} bytes")
-                    return bytes(data), response
-            except CutConnectionError:
-                if attempt == self._settings.attempts:
-                    raise
+        for _ in range(self._settings.attempts - 1):
+            with suppress(CutConnectionError):
+                return await attempt()
             await asyncio.sleep(pause)
             pause *= 2
-        raise AssertionError("unreachable")
+        return await attempt()
 
     async def _respond(
         self, method: str, url: str, scope: str, headers: dict[str, str], body: Body | None, accept: tuple[int, ...]

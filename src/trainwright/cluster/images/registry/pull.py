@@ -3,6 +3,7 @@
 import asyncio
 from contextlib import suppress
 
+from trainwright.cluster.images.blobs import BlobWriter, DamagedImageError, WrongDigestError
 from trainwright.cluster.images.formats import (
     CONFIGS,
     INDEXES,
@@ -28,7 +29,7 @@ from trainwright.cluster.images.registry.errors import (
 )
 from trainwright.cluster.images.registry.progress import LayerProgress, Report, State, ignore
 from trainwright.cluster.images.registry.settings import RegistrySettings, endpoints
-from trainwright.cluster.images.store import BlobWriter, DamagedImageError, Image, ImageStore, WrongDigestError
+from trainwright.cluster.images.store import Image, ImageStore
 
 _MANIFESTS_AND_INDEXES = (*MANIFESTS, *INDEXES)
 

@@ -10,20 +10,16 @@ from urllib.parse import quote, urlencode, urljoin, urlsplit
 
 import msgspec
 
+from trainwright.cluster.images.blobs import BlobWriter, DamagedImageError
 from trainwright.cluster.images.formats import OCI_LAYER_GZIP, OCI_MANIFEST, Descriptor, digest_of
 from trainwright.cluster.images.layers.built import BuiltLayers, damaged_layer, stream_command
 from trainwright.cluster.images.reference import ImageReference
 from trainwright.cluster.images.registry.client import Body, RegistryClient, with_accepted_credential
 from trainwright.cluster.images.registry.credentials import Keyring, choices
-from trainwright.cluster.images.registry.errors import (
-    AccessDeniedError,
-    CutConnectionError,
-    NotFoundError,
-    RegistryError,
-)
+from trainwright.cluster.images.registry.errors import AccessDeniedError, NotFoundError, RegistryError
 from trainwright.cluster.images.registry.progress import LayerProgress, Report, State, ignore
 from trainwright.cluster.images.registry.settings import RegistrySettings, endpoints
-from trainwright.cluster.images.store import BlobWriter, DamagedImageError, Image, ImageStore
+from trainwright.cluster.images.store import Image, ImageStore
 
 _PIECE = 1 << 20
 _MOST_SOURCES = 3
@@ -77,7 +73,7 @@ class _Pusher:
         progress: Report,
     ) -> None:
         self._client, self._store, self._image, self._reference = client, store, image, reference
-        self._settings, self._report = settings, progress
+        self._report = progress
         self._slots = asyncio.Semaphore(settings.parallel)
         self._scope = f"repository:{reference.repository}:pull,push"
         self._built = BuiltLayers(store)
@@ -170,7 +166,8 @@ class _Pusher:
 
     async def _push_blob(self, blob: Descriptor, sources: list[str], file: Path | None = None) -> None:
         if not await self._is_there(blob, sources):
-            await self._upload(blob, file or self._stored(blob))
+            # An upload that is interrupted begins again.
+            await self._client.repeated(lambda: self._upload(blob, file or self._stored(blob)))
             self._tell(blob, "Pushed", blob.size)
 
     def _stored(self, blob: Descriptor) -> Path:
@@ -212,19 +209,6 @@ class _Pusher:
             return False
 
     async def _upload(self, blob: Descriptor, file: Path) -> None:
-        """An upload that is interrupted begins again."""
-        pause = self._settings.first_pause
-        for attempt in range(1, self._settings.attempts + 1):
-            try:
-                return await self._try_upload(blob, file)
-            except CutConnectionError:
-                if attempt == self._settings.attempts:
-                    raise
-            await asyncio.sleep(pause)
-            pause *= 2
-        return None
-
-    async def _try_upload(self, blob: Descriptor, file: Path) -> None:
         path = f"/v2/{self._reference.repository}/blobs/uploads/"
         async with self._client.request("POST", path, scope=self._scope, accept=(202,)) as response:
             location = await self._location(response.headers.get("Location", ""))

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from trainwright.cluster.images.build.errors import BuildError
+from trainwright.cluster.images.build.messages import BuildError
 from trainwright.objects.decimals import parse_decimal
 
 

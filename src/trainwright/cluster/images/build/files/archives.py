@@ -5,10 +5,10 @@ import lzma
 import os
 import stat
 import tarfile
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
-from trainwright.cluster.images.build.errors import BuildError
 from trainwright.cluster.images.build.files.copying import CopyJob
+from trainwright.cluster.images.build.messages import BuildError
 from trainwright.cluster.images.layers.decompression import DecompressionError, decompress
 from trainwright.cluster.images.layers.unpack import LayerError, unpack_layer
 
@@ -27,10 +27,7 @@ def unpack_archive(name: str, path: str, directory: str) -> None:
     """`name` is what users call the archive."""
     try:
         with open(path, "rb") as archive:
-            start = archive.read(8)
-            archive.seek(0)
-            opener = next((opener for magic, opener in _COMPRESSED if start.startswith(magic)), None)
-            unpack_layer(opener(archive) if opener else archive, directory)  # type: ignore[arg-type]
+            unpack_layer(_opened(archive), directory)
     except (LayerError, OSError, EOFError, lzma.LZMAError) as error:
         raise BuildError(f"{name}: {error}") from error
 
@@ -48,13 +45,18 @@ def is_archive(path: str) -> bool:
         return False
 
 
-def _has_archive(file: BinaryIO) -> bool:
+def _opened(file: BinaryIO) -> Any:
+    """The file without the compressions that layers do not have."""
     start = file.read(8)
     file.seek(0)
     opener = next((opener for magic, opener in _COMPRESSED if start.startswith(magic)), None)
+    return opener(file) if opener else file
+
+
+def _has_archive(file: BinaryIO) -> bool:
     head = b""
     try:
-        for chunk in decompress(opener(file) if opener else file):  # type: ignore[arg-type]
+        for chunk in decompress(_opened(file)):
             head += chunk
             if len(head) >= tarfile.BLOCKSIZE:
                 break

@@ -8,12 +8,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from trainwright.cluster.images.build.errors import BuildError
 from trainwright.cluster.images.build.files.archives import is_archive
 from trainwright.cluster.images.build.files.copying import Attributes, CopyJob, NewFile
-from trainwright.cluster.images.build.files.digests import digest_of_file, digest_of_files
 from trainwright.cluster.images.build.files.downloads import download, is_address, is_git
-from trainwright.cluster.images.build.files.tree import Tree, TreeFile
+from trainwright.cluster.images.build.files.tree import Tree, TreeFile, digest_of_file, digest_of_files
+from trainwright.cluster.images.build.messages import BuildError
 from trainwright.cluster.images.dockerfile.ignore import IgnoreRules, PatternError, read_ignore_rules
 from trainwright.cluster.images.dockerfile.instructions import Copy
 from trainwright.cluster.images.dockerfile.lines import Heredoc

@@ -11,9 +11,9 @@ import stat
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from trainwright.cluster.images.build.errors import BuildError
 from trainwright.cluster.images.build.files.accounts import Account
 from trainwright.cluster.images.build.files.tree import Tree, TreeFile
+from trainwright.cluster.images.build.messages import BuildError
 
 _CHUNK = 1 << 24
 

@@ -6,7 +6,7 @@ import posixpath
 from dataclasses import dataclass
 
 from trainwright.cluster.images.blobs import is_full
-from trainwright.cluster.images.build.errors import BuildError
+from trainwright.cluster.images.build.messages import BuildError
 from trainwright.objects.decimals import parse_decimal
 
 _TIMEOUT = 60.0

@@ -5,15 +5,17 @@ where the caller says the tree is, which inside a container is a directory of /p
 """
 
 import errno
+import hashlib
 import os
 import posixpath
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from trainwright.cluster.images.dockerfile.ignore import IgnoreRules, glob_regex
 
 _MAX_LINKS = 40
+_CHUNK = 1 << 20
 _MAGIC = frozenset("*?[\\")
 
 
@@ -157,3 +159,34 @@ class Tree:
                     yield path
                 elif entry.is_dir(follow_symlinks=False):
                     pending.append(path)
+
+
+def digest_of_files(tree: Tree, files: Iterable[TreeFile]) -> str:
+    """One digest of the files and all that is below directories among them: the same files, modes and links give the
+    same one, whatever their times."""
+    total = hashlib.sha256()
+    for file in files:
+        _add(total, tree, file, prefix=file.path)
+        if file.is_directory:
+            for below in tree.walk(file.path):
+                _add(total, tree, below, prefix=file.path)
+    return total.hexdigest()
+
+
+def _add(total: "hashlib._Hash", tree: Tree, file: TreeFile, *, prefix: str) -> None:
+    mode = file.status.st_mode
+    name = os.fsencode(file.path[len(prefix) :].lstrip("/") or file.name)
+    total.update(b"%d %o %d:%d\0%b\0" % (len(name), mode, 0, 0, name))
+    path = tree.absolute(file.path)
+    if stat.S_ISLNK(mode):
+        total.update(os.fsencode(os.readlink(path)) + b"\0")
+    elif stat.S_ISREG(mode):
+        total.update(digest_of_file(path))
+
+
+def digest_of_file(path: str) -> bytes:
+    found = hashlib.sha256()
+    with open(path, "rb", buffering=0) as file:
+        while data := file.read(_CHUNK):
+            found.update(data)
+    return found.digest()

@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from trainwright.cluster.images.blobs import StoreError
 from trainwright.cluster.images.formats import FormatError
 from trainwright.cluster.images.layers.unpacked import UnpackedLayers, unpack_command
 from trainwright.cluster.images.mappings import ImageMapping, ImageMappings
 from trainwright.cluster.images.reference import ImageReference, InvalidReferenceError
-from trainwright.cluster.images.store import Image, ImageStore, StoreError
+from trainwright.cluster.images.store import Image, ImageStore
 from trainwright.cluster.node.pods.config.container_image import ContainerImage, is_host_image
 from trainwright.cluster.node.pods.config.pod_context import PodWarning
 from trainwright.cluster.node.pods.config.runtime_config import WaitingReason

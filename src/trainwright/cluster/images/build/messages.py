@@ -1,7 +1,10 @@
-"""Why a RUN line that fails on the host's files cannot work there, and how to skip it."""
+"""What a build tells its user, in the words of Docker's classic builder: its progress, why it failed, and why a RUN
+line that fails on the host's files cannot work there."""
 
 import re
+import sys
 from collections.abc import Mapping
+from typing import TextIO
 
 _PACKAGE_MANAGERS = {
     "apt": "Debian and Ubuntu",
@@ -21,6 +24,24 @@ _PACKAGE_MANAGERS = {
 _WORD = re.compile(
     rf"(?<![\w./-])({'|'.join(map(re.escape, sorted(_PACKAGE_MANAGERS, key=len, reverse=True)))})(?![\w./-])"
 )
+
+
+class BuildError(Exception):
+    """The build cannot go on; one line that names the instruction, the cause and, if there is one, the fix."""
+
+
+class Progress:
+    def __init__(self, output: TextIO | None = None, *, quiet: bool = False) -> None:
+        self._output = output or sys.stdout
+        self.quiet = quiet
+
+    def print(self, line: str) -> None:
+        if not self.quiet:
+            self._output.write(line + "\n")
+            self._output.flush()
+
+    def warning(self, text: str) -> None:
+        self.print(f"[Warning] {text}")
 
 
 def explain_host_failure(command: str, status: int, *, is_root: bool, system: str, base: str) -> str:
