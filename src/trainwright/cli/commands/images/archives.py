@@ -11,9 +11,7 @@ import click
 from trainwright.cli.commands.images.store import (
     complete_images,
     find_image,
-    open_store,
-    report_image_errors,
-    store_flag,
+    store_command,
 )
 from trainwright.cli.errors import CommandError
 from trainwright.cluster.images.archives import load_archive, save_archive
@@ -26,13 +24,12 @@ from trainwright.cluster.images.store import Image, ImageStore
 @click.option(
     "-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="The file (default: standard output)."
 )
-@store_flag
-def save_command(names: tuple[str, ...], output: Path | None, data_dir: Path | None) -> None:
+@store_command
+def save_command(store: ImageStore, names: tuple[str, ...], output: Path | None) -> None:
     """Write images into an archive, which `docker load` reads too.
 
     It is an OCI layout and an archive of `docker save` at once: docker, podman, skopeo and containerd read it.
     """
-    store = open_store(data_dir)
     images = [find_image(store, name) for name in names]
     if output is None:
         if sys.stdout.isatty():
@@ -56,14 +53,13 @@ def save_command(names: tuple[str, ...], output: Path | None, data_dir: Path | N
 
 
 def _save(store: ImageStore, images: list[Image], file: BinaryIO, target: Path | str) -> None:
-    with report_image_errors():
-        try:
-            save_archive(store, images, file)
-            file.flush()
-        except OSError as error:
-            if error.filename is not None:  # a file of the store
-                raise
-            raise CommandError(f"cannot write {target}: {error.strerror or error}") from error
+    try:
+        save_archive(store, images, file)
+        file.flush()
+    except OSError as error:
+        if error.filename is not None:  # a file of the store
+            raise
+        raise CommandError(f"cannot write {target}: {error.strerror or error}") from error
 
 
 @click.command(name="load")
@@ -72,25 +68,23 @@ def _save(store: ImageStore, images: list[Image], file: BinaryIO, target: Path |
     "--platform", metavar="OS/ARCH", help="Of an image for several platforms (default: that of this machine)."
 )
 @click.option("-q", "--quiet", is_flag=True, help="Do not print the names.")
-@store_flag
-def load_command(source: Path | None, platform: str | None, quiet: bool, data_dir: Path | None) -> None:
+@store_command
+def load_command(store: ImageStore, source: Path | None, platform: str | None, quiet: bool) -> None:
     """Load images from an archive of `docker save`, podman or OCI.
 
     The archive may be compressed with gzip or zstd. After an error nothing of it remains.
     """
     if source is None and sys.stdin.isatty():
         raise CommandError("requested load from a terminal: use --input FILE or redirect, as in `docker save NAME |`")
-    store = open_store(data_dir)
-    with report_image_errors():
-        wanted = Platform.parse(platform) if platform else None
-        try:
-            if source is None:
-                images = load_archive(store, sys.stdin.buffer, platform=wanted)
-            else:
-                with source.open("rb") as file:
-                    images = load_archive(store, file, platform=wanted)
-        except OSError as error:
-            raise CommandError(f"cannot read {source or 'standard input'}: {error.strerror or error}") from error
+    wanted = Platform.parse(platform) if platform else None
+    try:
+        if source is None:
+            images = load_archive(store, sys.stdin.buffer, platform=wanted)
+        else:
+            with source.open("rb") as file:
+                images = load_archive(store, file, platform=wanted)
+    except OSError as error:
+        raise CommandError(f"cannot read {source or 'standard input'}: {error.strerror or error}") from error
     for image in images if not quiet else ():
         if image.reference:
             click.echo(f"Loaded image: {image.reference.familiar}")

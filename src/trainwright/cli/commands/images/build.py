@@ -8,8 +8,9 @@ from pathlib import Path
 
 import click
 
-from trainwright.cli.commands.images.store import check_mirrors, open_store, parse_name, report_image_errors, store_flag
+from trainwright.cli.commands.images.store import check_mirrors, open_store, parse_name, report_image_errors
 from trainwright.cli.errors import CommandError
+from trainwright.cli.flags import data_dir_flag
 from trainwright.cli.pods_python import default_python
 from trainwright.cluster.facade import all_data_directories
 from trainwright.cluster.images.build.command import build_image
@@ -101,7 +102,7 @@ _PASSED_ON = ("PIP_", "UV_", "SSL_CERT_", "REQUESTS_CA_BUNDLE", "http_proxy", "h
 @click.option("--provenance", hidden=True)
 @click.option("--sbom", hidden=True)
 @click.option("--cache-from", multiple=True, hidden=True)
-@store_flag
+@data_dir_flag
 def build_command(
     context: str | None,
     dockerfile: str | None,

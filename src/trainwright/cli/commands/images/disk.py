@@ -9,7 +9,7 @@ import click
 
 from trainwright.cli.commands.images.filters import Condition, parse_filters
 from trainwright.cli.commands.images.listing import describe_row
-from trainwright.cli.commands.images.store import image_size, open_store, report_image_errors, size_text, store_flag
+from trainwright.cli.commands.images.store import image_size, size_text, store_command
 from trainwright.cli.output.formats import object_text, output_flag
 from trainwright.cli.output.tables import table_lines
 from trainwright.cluster.images.layers.namespace import remove_tree
@@ -27,13 +27,12 @@ _IMAGE_COLUMNS = ("REPOSITORY", "TAG", "IMAGE ID", "CREATED", "SIZE", "SHARED SI
 @click.option(
     "--filter", "filters", multiple=True, metavar="KEY=VALUE", help="Only such images: until=24h or label=KEY."
 )
-@store_flag
-def prune_command(all_images: bool, force: bool, filters: tuple[str, ...], data_dir: Path | None) -> None:
+@store_command
+def prune_command(store: ImageStore, all_images: bool, force: bool, filters: tuple[str, ...]) -> None:
     """Remove images that have no name, or that no pod uses.
 
     Layers that only interrupted pulls and builds have left are removed too.
     """
-    store = open_store(data_dir)
     passes = parse_filters(store, filters, ("until", "label"))
     if not force:
         what = "all images that no pod uses" if all_images else "all images without a name"
@@ -41,13 +40,12 @@ def prune_command(all_images: bool, force: bool, filters: tuple[str, ...], data_
         click.echo(f"WARNING! This will remove {what}{more}.", err=True)
         if not click.confirm("Are you sure you want to continue?", default=False, err=True):
             raise click.Abort
-    with report_image_errors():
-        for line in _remove_images(store, passes, all_images=all_images):
-            click.echo(line)
-        reclaimed = _remove_build_cache(store) if all_images and not filters else 0
-        before = sum(_size(path) for path in store.layers.glob("*"))
-        collected = store.collect()
-        reclaimed += collected.size + before - sum(_size(path) for path in store.layers.glob("*"))
+    for line in _remove_images(store, passes, all_images=all_images):
+        click.echo(line)
+    reclaimed = _remove_build_cache(store) if all_images and not filters else 0
+    before = sum(_size(path) for path in store.layers.glob("*"))
+    collected = store.collect()
+    reclaimed += collected.size + before - sum(_size(path) for path in store.layers.glob("*"))
     for digest in collected.digests:
         click.echo(f"deleted: {digest}")
     if collected.busy:
@@ -92,17 +90,15 @@ class _Row:
 @click.command(name="df")
 @click.option("-v", "--verbose", is_flag=True, help="Show each image, with what it shares with others.")
 @output_flag("table", "json", "yaml")
-@store_flag
-def df_command(verbose: bool, output: str, data_dir: Path | None) -> None:
+@store_command
+def df_command(store: ImageStore, verbose: bool, output: str) -> None:
     """Show the disk space of images.
 
     Layers that images share are counted once. RECLAIMABLE is what `trainwright image prune --all` removes: images that
     no pod uses, what interrupted commands have left, and the build cache.
     """
-    store = open_store(data_dir)
-    with report_image_errors():
-        rows = _usage(store)
-        images = _image_rows(store) if verbose else []
+    rows = _usage(store)
+    images = _image_rows(store) if verbose else []
     if verbose:
         if output != "table":
             click.echo(object_text({"Images": images, "BuildCache": {"Size": rows[-1].size}}, output))

@@ -1,7 +1,6 @@
 """`trainwright image inspect`: everything about images, in the form of `docker image inspect`."""
 
 import json
-from pathlib import Path
 from typing import Any
 
 import click
@@ -11,15 +10,13 @@ from trainwright.cli.commands.images.store import (
     complete_images,
     find_image,
     image_size,
-    open_store,
-    report_image_errors,
-    store_flag,
+    store_command,
 )
 from trainwright.cli.commands.images.templates import render
 from trainwright.cli.errors import CONTROL, CommandError
 from trainwright.cli.output.formats import object_text, output_flag
 from trainwright.cluster.images.formats import SKIPPED_LABEL
-from trainwright.cluster.images.store import Image
+from trainwright.cluster.images.store import Image, ImageStore
 
 _EMPTY = {"Author": "", "Variant": "", "HostFiles": False, "SkippedRun": []}
 _EMPTY_CONFIG = {
@@ -45,21 +42,19 @@ _EMPTY_CONFIG = {
     help="json, or a template such as '{{.Id}}' or '{{json .Config}}'.",
 )
 @output_flag("json", "yaml")
-@store_flag
-def inspect_command(names: tuple[str, ...], template: str | None, output: str, data_dir: Path | None) -> None:
+@store_command
+def inspect_command(store: ImageStore, names: tuple[str, ...], template: str | None, output: str) -> None:
     """Show all that is known about images.
 
     HostFiles says that an image lies above the files of this machine, SkippedRun which lines its build has skipped.
     """
-    store = open_store(data_dir)
     found, missing = [], []
     for name in names:
         try:
             found.append(find_image(store, name))
         except CommandError as error:
             missing.append(error.message)
-    with report_image_errors():
-        images = store.images()
+    images = store.images()
     documents = [describe(image, [other for other in images if other.id == image.id]) for image in found]
     if template:
         for document in documents:

@@ -1,7 +1,6 @@
 """`trainwright image ls` and `history`."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import click
@@ -12,16 +11,14 @@ from trainwright.cli.commands.images.store import (
     created_text,
     find_image,
     image_size,
-    open_store,
-    report_image_errors,
     size_text,
-    store_flag,
+    store_command,
 )
 from trainwright.cli.commands.images.templates import render
 from trainwright.cli.output.formats import object_text, output_flag
 from trainwright.cli.output.tables import table_lines
 from trainwright.cluster.images.formats import History
-from trainwright.cluster.images.store import Image
+from trainwright.cluster.images.store import Image, ImageStore
 
 _NONE = "<none>"
 _LONGEST_INSTRUCTION = 45
@@ -59,8 +56,9 @@ _HEADS = {
     help="json, or a template such as '{{.Repository}}:{{.Tag}}' or 'table {{.ID}}\\t{{.Size}}'.",
 )
 @output_flag("table", "json", "yaml")
-@store_flag
+@store_command
 def ls_command(
+    store: ImageStore,
     name: str | None,
     all_images: bool,
     quiet: bool,
@@ -69,7 +67,6 @@ def ls_command(
     filters: tuple[str, ...],
     template: str | None,
     output: str,
-    data_dir: Path | None,
 ) -> None:
     """List images.
 
@@ -78,10 +75,8 @@ def ls_command(
     as <none>.
     """
     _ = all_images  # Docker's flag; here no steps of builds are images
-    store = open_store(data_dir)
     passes = parse_filters(store, filters, ("dangling", "reference", "label", "before", "since"))
-    with report_image_errors():
-        images, damaged = store.images_and_damage()
+    images, damaged = store.images_and_damage()
     for sentence in damaged:
         click.echo(f"Warning: {sentence}; remove it with `trainwright image rm`, then pull or load it again", err=True)
     shown = [image for image in images if (name is None or matches_name(image, name)) and passes(image)]
@@ -109,13 +104,13 @@ def ls_command(
 @click.option("--format", "template", metavar="TEMPLATE", help="json, or a template such as '{{.CreatedBy}}'.")
 @click.option("-H", "--human", is_flag=True, default=True, hidden=True)
 @output_flag("table", "json", "yaml")
-@store_flag
+@store_command
 def history_command(
-    name: str, quiet: bool, no_trunc: bool, template: str | None, human: bool, output: str, data_dir: Path | None
+    store: ImageStore, name: str, quiet: bool, no_trunc: bool, template: str | None, human: bool, output: str
 ) -> None:
     """Show the layers of an image and what made them, the latest first."""
     _ = human  # Docker's flag, which is its default
-    image = find_image(open_store(data_dir), name)
+    image = find_image(store, name)
     rows = _history(image, no_trunc=no_trunc)
     if quiet:
         _print_lines(str(row["ID"]) for row in rows)

@@ -5,10 +5,11 @@ from pathlib import Path
 
 import click
 
-from trainwright.cli.commands.images.store import open_store, parse_name, report_image_errors, store_flag
+from trainwright.cli.commands.images.store import parse_name, store_command
 from trainwright.cli.errors import CommandError
 from trainwright.cli.output.tables import table_lines
 from trainwright.cluster.images.mappings import ImageMapping, ImageMappings
+from trainwright.cluster.images.store import ImageStore
 
 
 @click.command(name="map")
@@ -16,10 +17,8 @@ from trainwright.cluster.images.mappings import ImageMapping, ImageMappings
 @click.option("--python", metavar="PATH", help="Run pods with such an image on this machine's files with this Python.")
 @click.option("--image", metavar="NAME", help="Use this image in its place.")
 @click.option("--remove", is_flag=True, help="Remove the mapping.")
-@store_flag
-def map_command(
-    pattern: str | None, python: str | None, image: str | None, remove: bool, data_dir: Path | None
-) -> None:
+@store_command
+def map_command(store: ImageStore, pattern: str | None, python: str | None, image: str | None, remove: bool) -> None:
     """Say what image names mean on this machine; without PATTERN, list the mappings.
 
     \b
@@ -29,25 +28,24 @@ def map_command(
     PATTERN is the name of an image, without a tag for all tags; `*` stands for any characters. A name without `*`
     takes precedence over patterns, and a later mapping over an earlier one. It holds for pods that start afterwards.
     """
-    mappings = ImageMappings(open_store(data_dir).directory)
-    with report_image_errors():
-        if pattern is None:
-            if python or image or remove:
-                raise click.UsageError("PATTERN is missing: the name of an image")
-            _list(mappings.all())
-        elif remove:
-            if not mappings.remove(pattern):
-                raise CommandError(f"{pattern!r} is not mapped: `trainwright image map` lists what is")
-            click.echo(f"{pattern} is no longer mapped")
-        elif bool(python) == bool(image):
-            raise click.UsageError("say what it means by either --python or --image")
-        elif image:
-            mappings.add(ImageMapping(pattern=pattern, image=parse_name(image).familiar))
-            click.echo(f"{pattern} -> image {parse_name(image).familiar}")
-        else:
-            path = _python_path(python or "")
-            mappings.add(ImageMapping(pattern=pattern, python=path))
-            click.echo(f"{pattern} -> this machine's files with Python {path}")
+    mappings = ImageMappings(store.directory)
+    if pattern is None:
+        if python or image or remove:
+            raise click.UsageError("PATTERN is missing: the name of an image")
+        _list(mappings.all())
+    elif remove:
+        if not mappings.remove(pattern):
+            raise CommandError(f"{pattern!r} is not mapped: `trainwright image map` lists what is")
+        click.echo(f"{pattern} is no longer mapped")
+    elif bool(python) == bool(image):
+        raise click.UsageError("say what it means by either --python or --image")
+    elif image:
+        mappings.add(ImageMapping(pattern=pattern, image=parse_name(image).familiar))
+        click.echo(f"{pattern} -> image {parse_name(image).familiar}")
+    else:
+        path = _python_path(python or "")
+        mappings.add(ImageMapping(pattern=pattern, python=path))
+        click.echo(f"{pattern} -> this machine's files with Python {path}")
 
 
 def _python_path(text: str) -> str:

@@ -1,16 +1,13 @@
 """`trainwright image tag` and `rm`."""
 
-from pathlib import Path
-
 import click
 
 from trainwright.cli.commands.images.store import (
     complete_images,
     find_image,
-    open_store,
     parse_name,
     report_image_errors,
-    store_flag,
+    store_command,
 )
 from trainwright.cli.errors import CommandError
 from trainwright.cluster.images.blobs import DamagedImageError
@@ -21,29 +18,26 @@ from trainwright.cluster.images.store import Image, ImageStore
 @click.command(name="tag")
 @click.argument("source", metavar="IMAGE", shell_complete=complete_images)
 @click.argument("target", metavar="NAME[:TAG]")
-@store_flag
-def tag_command(source: str, target: str, data_dir: Path | None) -> None:
+@store_command
+def tag_command(store: ImageStore, source: str, target: str) -> None:
     """Give an image another name. An image that had this name loses it."""
-    store = open_store(data_dir)
     image = find_image(store, source)
     reference = parse_name(target)
     if reference.digest:
         raise CommandError(f"{target} has a digest: an image cannot get one as its name")
-    with report_image_errors():
-        store.tag(reference, image)
+    store.tag(reference, image)
 
 
 @click.command(name="rm")
 @click.argument("names", nargs=-1, required=True, metavar="IMAGE…", shell_complete=complete_images)
 @click.option("-f", "--force", is_flag=True, help="Also remove images with several names, and those that pods use.")
-@store_flag
-def rm_command(names: tuple[str, ...], force: bool, data_dir: Path | None) -> None:
+@store_command
+def rm_command(store: ImageStore, names: tuple[str, ...], force: bool) -> None:
     """Remove images.
 
     A name is removed; with its last name the image and what no other image shares. An image of a running pod is removed
     with --force; its files stay until the pod is gone.
     """
-    store = open_store(data_dir)
     failures = []
     for name in names:
         try:
@@ -59,8 +53,7 @@ def rm_command(names: tuple[str, ...], force: bool, data_dir: Path | None) -> No
 
 
 def _delete_files(store: ImageStore) -> None:
-    with report_image_errors():
-        collected = store.collect()
+    collected = store.collect()
     for digest in collected.digests:
         click.echo(f"Deleted: {digest}")
     if collected.busy:

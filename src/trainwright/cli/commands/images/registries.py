@@ -2,7 +2,6 @@
 
 import asyncio
 from contextlib import suppress
-from pathlib import Path
 
 import click
 
@@ -10,10 +9,8 @@ from trainwright.cli.commands.images.progress import TransferDisplay
 from trainwright.cli.commands.images.store import (
     check_mirrors,
     complete_images,
-    open_store,
     parse_name,
-    report_image_errors,
-    store_flag,
+    store_command,
 )
 from trainwright.cli.errors import CommandError
 from trainwright.cli.output.console import Console
@@ -43,16 +40,15 @@ plain_http_flag = click.option("--plain-http", is_flag=True, help="Reach the reg
 )
 @plain_http_flag
 @click.option("-q", "--quiet", is_flag=True, help="Only print the name.")
-@store_flag
+@store_command
 def pull_command(
-    name: str, platform: str | None, mirrors: tuple[str, ...], plain_http: bool, quiet: bool, data_dir: Path | None
+    store: ImageStore, name: str, platform: str | None, mirrors: tuple[str, ...], plain_http: bool, quiet: bool
 ) -> None:
     """Download an image from a registry.
 
     Every layer is verified by its digest; layers that are stored already are not downloaded. Credentials are those of
     `trainwright image login` and `docker login` (~/.docker/config.json, credential helpers included).
     """
-    store = open_store(data_dir)
     reference = parse_name(name)
     if ":" not in name.rpartition("/")[2] and not quiet:
         click.echo("Using default tag: latest")
@@ -61,26 +57,25 @@ def pull_command(
     )
     console = Console.of()
     display = TransferDisplay(console, quiet=quiet)
-    with report_image_errors():
-        wanted = Platform.parse(platform) if platform else None
-        before = None
-        with suppress(DamagedImageError):  # the pull replaces it
-            before = store.find(reference)
-        if not quiet:
-            click.echo(f"{reference.identifier}: Pulling from {reference.repository}")
-        try:
-            image = asyncio.run(
-                pull_image(
-                    store,
-                    reference,
-                    platform=wanted,
-                    credentials=DockerConfig.of_user(),
-                    settings=settings,
-                    progress=display.report,
-                )
+    wanted = Platform.parse(platform) if platform else None
+    before = None
+    with suppress(DamagedImageError):  # the pull replaces it
+        before = store.find(reference)
+    if not quiet:
+        click.echo(f"{reference.identifier}: Pulling from {reference.repository}")
+    try:
+        image = asyncio.run(
+            pull_image(
+                store,
+                reference,
+                platform=wanted,
+                credentials=DockerConfig.of_user(),
+                settings=settings,
+                progress=display.report,
             )
-        finally:
-            display.finish()
+        )
+    finally:
+        display.finish()
     if not quiet:
         is_new = before is None or before.descriptor.digest != image.descriptor.digest
         click.echo(f"Digest: {image.registry_digest}")
@@ -94,13 +89,12 @@ def pull_command(
 @click.option("-a", "--all-tags", is_flag=True, help="Upload all tags of the repository NAME.")
 @plain_http_flag
 @click.option("-q", "--quiet", is_flag=True, help="Only print the name.")
-@store_flag
-def push_command(name: str, all_tags: bool, plain_http: bool, quiet: bool, data_dir: Path | None) -> None:
+@store_command
+def push_command(store: ImageStore, name: str, all_tags: bool, plain_http: bool, quiet: bool) -> None:
     """Upload an image to the registry that its name says.
 
     Layers that the registry has, also in another of its repositories, are not uploaded again.
     """
-    store = open_store(data_dir)
     reference = parse_name(name)
     if reference.digest:
         raise CommandError(
@@ -109,8 +103,7 @@ def push_command(name: str, all_tags: bool, plain_http: bool, quiet: bool, data_
     has_tag = ":" in name.rpartition("/")[2]
     if all_tags and has_tag:
         raise CommandError(f"cannot push {name}: --all-tags is for a repository, without a tag")
-    with report_image_errors():
-        found = store.images() if all_tags else [store.find(reference)]
+    found = store.images() if all_tags else [store.find(reference)]
     images = [
         (image, image.reference)
         for image in found
@@ -141,18 +134,17 @@ def _push(
             err=True,
         )
     display = TransferDisplay(Console.of(), quiet=quiet)
-    with report_image_errors():
-        try:
-            pushed = asyncio.run(
-                push_image(
-                    store,
-                    image,
-                    reference,
-                    credentials=DockerConfig.of_user(),
-                    settings=settings,
-                    progress=display.report,
-                )
+    try:
+        pushed = asyncio.run(
+            push_image(
+                store,
+                image,
+                reference,
+                credentials=DockerConfig.of_user(),
+                settings=settings,
+                progress=display.report,
             )
-        finally:
-            display.finish()
+        )
+    finally:
+        display.finish()
     click.echo(str(reference) if quiet else f"{reference.tag}: digest: {pushed.digest} size: {pushed.size}")

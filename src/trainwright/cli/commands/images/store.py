@@ -1,5 +1,6 @@
 """What the commands about images share: the store, finding an image, errors, and Docker's way to write values."""
 
+import functools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -38,9 +39,16 @@ _STEPS = (
 )
 
 
-def store_flag(command: F) -> F:
-    """The flags --data-dir and --cluster, which select a store."""
-    return data_dir_flag(command)
+def store_command(command: F) -> Callable[..., Any]:
+    """Adds the flags that select a store, passes the store as the first argument, and reports errors of images."""
+
+    @functools.wraps(command)
+    def with_store(*args: Any, data_dir: Path | None, **values: Any) -> Any:
+        store = open_store(data_dir)
+        with report_image_errors():
+            return command(store, *args, **values)
+
+    return data_dir_flag(with_store)
 
 
 def open_store(data_dir: Path | None) -> ImageStore:
@@ -56,6 +64,8 @@ def report_image_errors() -> Iterator[None]:
         raise CommandError(str(group.exceptions[0])) from group
     except (StoreError, RegistryError, FormatError, ArchiveError, CredentialsError, InvalidReferenceError) as error:
         raise CommandError(str(error)) from error
+    except BrokenPipeError:
+        raise  # of standard output
     except OSError as error:
         raise CommandError(f"{error.filename or 'the store of images'}: {error.strerror or error}") from error
 
