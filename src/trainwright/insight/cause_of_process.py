@@ -69,7 +69,7 @@ def _pod_reason(ended: ProcessEnd) -> Explanation | None:
             "raise resources.limits.memory or lower the batch size",
         )
     if advice := _POD_REASONS.get(ended.reason):
-        message = " ".join(ended.message.split())
+        message = " ".join(ended.run.message.split())
         cause = _POD_CAUSES.get(ended.reason, Cause.POD_FAILED)
         if cause is Cause.COMMAND_NOT_FOUND:
             advice = command_advice(ended, message, otherwise=advice)
@@ -171,7 +171,7 @@ def _exit_code(ended: ProcessEnd) -> Explanation | None:
     text = [line.text.strip() for line in ended.lines[-20:] if line.text.strip()]
     if text and _ERROR_LINE.search(text[-1]) and not is_progress(text[-1]):
         return Explanation(Cause.EXIT_CODE, f"{end}: {text[-1]}"[:300])
-    message = " ".join(ended.message.split())
+    message = " ".join(ended.run.message.split())
     return Explanation(Cause.EXIT_CODE, f"{end}: {message}"[:300] if message else end)
 
 

@@ -8,7 +8,7 @@ from enum import StrEnum
 
 from trainwright.insight.log_exceptions import RaisedException
 from trainwright.insight.log_progress import read_line
-from trainwright.objects.kinds.container_runs import Line
+from trainwright.objects.kinds.container_runs import ContainerRun, Line
 
 CHECKED_LINES = 500
 
@@ -55,19 +55,14 @@ class Explanation:
 class ProcessEnd:
     """What is known about the end of a process."""
 
+    run: ContainerRun
+    """The run of the container that it belongs to."""
     exit_code: int | None
     reason: str = ""
-    message: str = ""
     exception: RaisedException | None = None
     """The exception that ended it."""
     lines: Sequence[Line] = ()
     """The end of its log."""
-    python: str = ""
-    installer: str = ""
-    directory: str = ""
-    """The working directory; empty if it is unknown."""
-    missing_image: str = ""
-    """The image that this machine did not have: the process had the machine's files."""
 
 
 def describe_end(exit_code: int | None, reason: str = "") -> str:

@@ -137,7 +137,7 @@ def _of_mpirun(run: ContainerRun, report: MpiReport) -> Suspect:
     is that of the process that failed first."""
     code = report.exit_code or run.exit_code or 1
     ending = [raised for raised in find_exceptions(run.lines) if decisive_exception([raised], run.lines, code)]
-    own = [raised for raised in ending if not caused_by_peers(ProcessEnd(code, exception=raised))]
+    own = [raised for raised in ending if not caused_by_peers(ProcessEnd(run, code, exception=raised))]
     is_of_program = report.explanation is None or report.explanation.cause is Cause.KILLED
     exception = own[0] if own and is_of_program else None
     entry = FailedProcess(report.rank or 0, 0, code, report.at, report.first_line)
@@ -180,17 +180,7 @@ def _suspect(
     # The end of the log is that of the launcher, not of a process of it.
     lines = run.lines[: process.first_line] if process else () if name else run.lines
     reason = run.reason if not process else ""
-    ended = ProcessEnd(
-        exit_code,
-        reason,
-        run.message,
-        exception,
-        lines,
-        python=run.python,
-        installer=run.installer,
-        directory=run.directory,
-        missing_image=run.missing_image,
-    )
+    ended = ProcessEnd(run, exit_code, reason, exception, lines)
     explanation, by_peers = explain(ended), caused_by_peers(ended)
     if of_launcher and exception is not None and "SignalException" in exception.text[0]:
         stopped = replace(ended, exit_code=143, exception=None, lines=())

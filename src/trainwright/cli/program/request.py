@@ -2,8 +2,8 @@
 
 import base64
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -41,18 +41,8 @@ class ProgramFlags:
 
     def given(self) -> list[str]:
         """The flags that were given, as the user wrote them."""
-        values: Mapping[str, Any] = {
-            "--workers": self.workers,
-            "--nproc": self.nproc,
-            "--gpus": self.gpus,
-            "--framework": self.framework,
-            "--image": self.image,
-            "--name": self.name,
-            "--mount": self.mounts or None,
-            "--host-network": self.host_network,
-            "--max-restarts": self.max_restarts,
-        }
-        return [flag for flag, value in values.items() if value is not None]
+        names = (field.name for field in fields(self) if getattr(self, field.name) not in (None, ()))
+        return [f"--{name.replace('mounts', 'mount').replace('_', '-')}" for name in names]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,14 +93,8 @@ def _explanation(program: Program, guess: FrameworkGuess) -> str:
 
 
 def _common(program: Program, flags: ProgramFlags, guess: FrameworkGuess, name: str) -> dict[str, Any]:
-    values = {
-        "workers": flags.workers,
-        "nproc": flags.nproc,
-        "gpus": flags.gpus,
-        "host_network": flags.host_network,
-        "max_restarts": flags.max_restarts,
-    }
-    given = {field: value for field, value in values.items() if value is not None}
+    passed_on = ("workers", "nproc", "gpus", "host_network", "max_restarts")
+    given = {name: value for name in passed_on if (value := getattr(flags, name)) is not None}
     return {
         "program": program,
         "framework": guess.framework,

@@ -1,6 +1,6 @@
 """`trainwright describe`: everything about one job that a person needs, and what to do next."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
 import click
@@ -18,12 +18,12 @@ from trainwright.cli.jobs.summary import duration, finished_state, human_age, jo
 from trainwright.cli.jobs.suspension import is_suspended
 from trainwright.cli.output.console import Console, plain_text
 from trainwright.cli.output.tables import table_lines, terminal_width
-from trainwright.cluster.facade import PodRecord
 from trainwright.insight.first_failing_rank import Diagnosis
 from trainwright.insight.log_progress import Progress
 from trainwright.insight.process_end import Cause
 from trainwright.objects import Object
-from trainwright.objects.kinds.pods import ContainerStatus, Pod
+from trainwright.objects.kinds.container_runs import ContainerRun
+from trainwright.objects.kinds.pods import Pod
 from trainwright.objects.paths import value_at
 from trainwright.objects.times import human_duration, parse_time
 
@@ -146,44 +146,29 @@ def _pod_state(pod: RankPod, job_pods: list[Pod]) -> str:
 
 
 def _restarts(pod: RankPod, earlier: int) -> str:
-    in_pod = pod.pod.restarts if pod.pod else _last_number(pod.record)
+    last = _last_run(pod)
+    in_pod = pod.pod.restarts if pod.pod else last.number if last else 0
     return str(in_pod + earlier)
 
 
-def _last_number(record: PodRecord | None) -> int:
-    return max((run.number for run in record.runs if not run.init), default=0) if record else 0
-
-
 def _exit_code(pod: RankPod) -> str:
-    """The exit code of the last run of the main container, which is the first one of the pod; empty while it runs."""
-    if pod.record:
-        runs = [run for run in pod.record.runs if not run.init]
-        ended = [run for run in runs if run.exit_code is not None]
-        return str(ended[-1].exit_code) if ended and ended[-1] == runs[-1] else ""
-    statuses: Sequence[ContainerStatus] = pod.pod.status.container_statuses if pod.pod else ()
-    codes = [status.state.terminated.exit_code for status in statuses if status.state.terminated]
-    return str(codes[0]) if codes else ""
+    """The exit code of the last run of the main container; empty while it runs."""
+    last = _last_run(pod)
+    return str(last.exit_code) if last and last.exit_code is not None else ""
 
 
 def _ran(pod: RankPod, now: datetime) -> str:
     """How long its last run took, or takes until now."""
-    if pod.record:
-        runs = [run for run in pod.record.runs if not run.init and run.started_at]
-        if not runs:
-            return ""
-        end = runs[-1].finished_at or now.timestamp()
-        return human_duration(timedelta(seconds=end - (runs[-1].started_at or end)))
-    return _ran_by_status(pod.pod, now) if pod.pod else ""
+    last = _last_run(pod)
+    if last is None or not last.started_at:
+        return ""
+    return human_duration(timedelta(seconds=(last.finished_at or now.timestamp()) - last.started_at))
 
 
-def _ran_by_status(pod: Pod, now: datetime) -> str:
-    for status in pod.status.container_statuses:
-        state = status.state
-        if state.running and state.running.started_at:
-            return human_age(state.running.started_at, now)
-        if state.terminated and state.terminated.started_at and state.terminated.finished_at:
-            return human_age(state.terminated.started_at, parse_time(state.terminated.finished_at))
-    return ""
+def _last_run(pod: RankPod) -> ContainerRun | None:
+    """The last run of the main container, which is the first one of the pod."""
+    runs = [run for run in pod.runs if not run.init]
+    return next((run for run in reversed(runs) if run.container == runs[0].container), None)
 
 
 def _waiting(pods: list[RankPod]) -> Iterator[str]:

@@ -4,7 +4,7 @@ import contextlib
 import heapq
 from collections import deque
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from operator import attrgetter
 from typing import NamedTuple
@@ -12,7 +12,7 @@ from typing import NamedTuple
 from trainwright.cli.jobs.pods.ranks import RankPod
 from trainwright.cli.jobs.session import Session
 from trainwright.cluster.facade import DataDir, RunLog, whole_lines
-from trainwright.objects.kinds.container_runs import ContainerRun, runs_in_status
+from trainwright.objects.kinds.container_runs import ContainerRun
 from trainwright.objects.times import parse_time
 
 _LINE_BYTES = 1024
@@ -38,13 +38,8 @@ class LogRange:
 def logged_runs(pods: Iterable[RankPod], *, container: str | None = None) -> list[ContainerRun]:
     """All runs of containers whose logs can be read, by rank, the oldest first; of init containers only if one is
     named. The API has the logs that the status of a pod shows, the node has all."""
-    found = []
-    for pod in pods:
-        if pod.record is not None:
-            found += [replace(run, rank=pod.rank) for run in pod.record.runs]
-        elif pod.pod is not None:
-            found += runs_in_status(pod.pod, pod.rank)
-    return [run for run in found if (container is None and not run.init) or container == run.container]
+    runs = (run for pod in pods for run in pod.runs)
+    return [run for run in runs if (container is None and not run.init) or container == run.container]
 
 
 def current_runs(runs: Iterable[ContainerRun], *, previous: bool = False) -> list[ContainerRun]:

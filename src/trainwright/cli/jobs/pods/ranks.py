@@ -1,7 +1,7 @@
 """The ranks of a job: their pods from the API and, on the embedded cluster, what their pods left on the node."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from trainwright.api.kinds import Kind
@@ -12,6 +12,7 @@ from trainwright.cli.jobs.session import Session
 from trainwright.cli.spelling import nearest
 from trainwright.cluster.facade import PodRecord, pod_records
 from trainwright.objects import Object
+from trainwright.objects.kinds.container_runs import ContainerRun, runs_in_status
 from trainwright.objects.kinds.pods import Pod, read_pod
 from trainwright.objects.resources import PODS
 from trainwright.objects.times import parse_time
@@ -30,6 +31,13 @@ class RankPod:
     """None if the Pod object has been deleted."""
     record: PodRecord | None = None
     """None on other clusters."""
+
+    @property
+    def runs(self) -> list[ContainerRun]:
+        """The runs of its containers: all that the node has recorded, or else what the status of the pod shows."""
+        if self.record:
+            return [replace(run, rank=self.rank) for run in self.record.runs]
+        return runs_in_status(self.pod, self.rank) if self.pod else []
 
     @property
     def started(self) -> float:
