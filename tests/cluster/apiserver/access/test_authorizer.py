@@ -8,8 +8,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainwright.cluster.apiserver.access.attributes import Attributes
 from trainwright.cluster.apiserver.access.authorizer import Authorizer
+from trainwright.cluster.apiserver.access.request_info import Attributes
 from trainwright.cluster.apiserver.access.rules import PolicyRule, missing_rules
 from trainwright.cluster.apiserver.access.users import UserInfo
 from trainwright.cluster.apiserver.storage.store import ObjectStore, Removed

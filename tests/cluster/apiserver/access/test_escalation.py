@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.cluster.object_stores import put, store_with
-from trainwright.cluster.apiserver.access.attributes import Attributes
 from trainwright.cluster.apiserver.access.authorizer import Authorizer
 from trainwright.cluster.apiserver.access.escalation import check_escalation
+from trainwright.cluster.apiserver.access.request_info import Attributes
 from trainwright.cluster.apiserver.access.users import ADMIN, UserInfo
 from trainwright.cluster.apiserver.errors import StatusError
 from trainwright.objects import Object

@@ -20,9 +20,14 @@ from tests.support.kubernetes.controlplane import AUDITED, ControlPlane
 from tests.support.objects.manifests import pod
 from tests.support.objects.request_targets import METHODS, request_targets
 from tests.support.waiting import wait_until
-from trainwright.cluster.apiserver.access.attributes import Attributes
 from trainwright.cluster.apiserver.access.authorizer import Authorizer
-from trainwright.cluster.apiserver.access.request_info import RequestInfo, parse_query, parse_request, split_target
+from trainwright.cluster.apiserver.access.request_info import (
+    Attributes,
+    RequestInfo,
+    parse_query,
+    parse_request,
+    split_target,
+)
 from trainwright.cluster.apiserver.access.users import UserInfo
 from trainwright.cluster.apiserver.errors import StatusError
 from trainwright.cluster.apiserver.http.server import ApiServer

@@ -7,8 +7,8 @@ from typing import Any
 from urllib.parse import unquote
 
 from trainwright.cluster.apiserver import errors
-from trainwright.cluster.apiserver.access.attributes import Attributes
 from trainwright.cluster.apiserver.access.authorizer import Authorizer
+from trainwright.cluster.apiserver.access.request_info import Attributes
 from trainwright.cluster.apiserver.access.service_account_tokens import (
     ISSUER,
     Authenticated,

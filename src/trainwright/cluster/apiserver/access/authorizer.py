@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from trainwright.cluster.apiserver import errors
-from trainwright.cluster.apiserver.access.attributes import Attributes
+from trainwright.cluster.apiserver.access.request_info import Attributes
 from trainwright.cluster.apiserver.access.rules import PolicyRule
 from trainwright.cluster.apiserver.access.users import UserInfo, service_account_name
 from trainwright.cluster.apiserver.errors import StatusError

@@ -1,8 +1,8 @@
 """A user cannot grant permissions that the user does not have, unless the verbs `escalate` or `bind` allow it."""
 
 from trainwright.cluster.apiserver import errors
-from trainwright.cluster.apiserver.access.attributes import Attributes
 from trainwright.cluster.apiserver.access.authorizer import Authorizer
+from trainwright.cluster.apiserver.access.request_info import Attributes
 from trainwright.cluster.apiserver.access.rules import PolicyRule, describe_missing, missing_rules, quoted_list
 from trainwright.cluster.apiserver.access.users import UserInfo
 from trainwright.objects import Object

@@ -12,14 +12,44 @@ from urllib.parse import unquote
 from multidict import MultiDict
 
 from trainwright.cluster.apiserver import errors
-from trainwright.cluster.apiserver.access.attributes import Attributes
 from trainwright.objects.names import path_segment_problem
 from trainwright.objects.selectors import SelectorError, parse_field_selector
 
 _VERBS = {"POST": "create", "GET": "get", "HEAD": "get", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 _VERBS_IN_PATH = {"watch", "proxy"}
 _NAMESPACE_SUBRESOURCES = {"status", "finalize"}
+_POD_SESSIONS = {"exec", "attach", "portforward"}
 _INVALID_ESCAPE = re.compile("%(?![0-9A-Fa-f]{2})")
+
+
+@dataclass(frozen=True, slots=True)
+class Attributes:
+    """What the authorizer is asked: a verb and a resource, or a verb and a path.
+
+    `path` is set for requests that name no resource; then the fields of a resource are empty.
+    """
+
+    verb: str
+    group: str = ""
+    resource: str = ""
+    subresource: str = ""
+    namespace: str = ""
+    name: str = ""
+    path: str = ""
+
+    @property
+    def is_resource_request(self) -> bool:
+        return not self.path
+
+    @property
+    def opens_pod_session(self) -> bool:
+        """Whether it is kubectl's exec, attach or port-forward."""
+        return self.subresource in _POD_SESSIONS and (self.group, self.resource) == ("", "pods")
+
+    @property
+    def combined_resource(self) -> str:
+        """`pods`, or `pods/log`."""
+        return f"{self.resource}/{self.subresource}" if self.subresource else self.resource
 
 
 @dataclass(frozen=True, slots=True)

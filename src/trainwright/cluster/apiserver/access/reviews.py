@@ -10,9 +10,9 @@ from datetime import datetime
 import msgspec
 
 from trainwright.cluster.apiserver import errors
-from trainwright.cluster.apiserver.access.attributes import Attributes
 from trainwright.cluster.apiserver.access.authenticator import Authenticator
 from trainwright.cluster.apiserver.access.authorizer import Authorizer
+from trainwright.cluster.apiserver.access.request_info import Attributes
 from trainwright.cluster.apiserver.access.rules import PolicyRule
 from trainwright.cluster.apiserver.access.service_account_tokens import ISSUER
 from trainwright.cluster.apiserver.access.token_signer import InvalidTokenError

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Self
 
-from trainwright.cluster.apiserver.access.attributes import Attributes
+from trainwright.cluster.apiserver.access.request_info import Attributes
 from trainwright.objects import Object
 
 _ALL = "*"

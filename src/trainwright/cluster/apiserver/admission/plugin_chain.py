@@ -2,8 +2,8 @@
 
 from trainwright.cluster.apiserver import errors
 from trainwright.cluster.apiserver.access.access_control import AccessControl
-from trainwright.cluster.apiserver.access.attributes import Attributes
 from trainwright.cluster.apiserver.access.escalation import check_escalation
+from trainwright.cluster.apiserver.access.request_info import Attributes
 from trainwright.cluster.apiserver.access.users import UserInfo
 from trainwright.cluster.apiserver.admission.plugins.certificate_subject import admit_certificate_subject
 from trainwright.cluster.apiserver.admission.plugins.limit_ranger import admit_limits

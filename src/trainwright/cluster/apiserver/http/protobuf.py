@@ -1,6 +1,6 @@
 """Protobuf bodies, which `kubectl auth` and `kubectl create KIND` send without a JSON alternative.
 
-The tables below have the fields that kubectl sends; other kinds are refused with a message that names the alternative.
+The table below has the fields that kubectl sends; other kinds are refused with a message that names the alternative.
 """
 
 import base64
@@ -16,166 +16,84 @@ _MAGIC = b"k8s\x00"
 _LONGEST_VARINT = 63
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 
-Fields = dict[int, tuple[str, str]]
-"""Name and type of each field of a message, by its number."""
+_TABLE = """
+ConfigMap: 1 metadata ObjectMeta, 2 data map of text, 3 binaryData map of base64, 4 immutable boolean
+Secret: 1 metadata ObjectMeta, 2 data map of base64, 3 type text, 5 immutable boolean
+Namespace: 1 metadata ObjectMeta
+ServiceAccount: 1 metadata ObjectMeta
+Role: 1 metadata ObjectMeta, 2 rules list of PolicyRule
+RoleBinding: 1 metadata ObjectMeta, 2 subjects list of Subject, 3 roleRef RoleRef
+ClusterRole: 1 metadata ObjectMeta, 2 rules list of PolicyRule, 3 aggregationRule AggregationRule
+ClusterRoleBinding: 1 metadata ObjectMeta, 2 subjects list of Subject, 3 roleRef RoleRef
+SelfSubjectAccessReview: 1 metadata ObjectMeta, 2 spec SelfSubjectAccessReviewSpec
+SelfSubjectRulesReview: 1 metadata ObjectMeta, 2 spec SelfSubjectRulesReviewSpec
+SelfSubjectReview: 1 metadata ObjectMeta
+SubjectAccessReview: 1 metadata ObjectMeta, 2 spec SubjectAccessReviewSpec
+LocalSubjectAccessReview: 1 metadata ObjectMeta, 2 spec SubjectAccessReviewSpec
+TokenReview: 1 metadata ObjectMeta, 2 spec TokenReviewSpec
+TokenRequest: 1 metadata ObjectMeta, 2 spec TokenRequestSpec
+Service: 1 metadata ObjectMeta, 2 spec ServiceSpec
+Deployment: 1 metadata ObjectMeta, 2 spec DeploymentSpec
+Job: 1 metadata ObjectMeta, 2 spec JobSpec
+ResourceQuota: 1 metadata ObjectMeta, 2 spec ResourceQuotaSpec
+PriorityClass: 1 metadata ObjectMeta, 2 value integer, 3 globalDefault boolean, 4 description text,
+  5 preemptionPolicy text
+CertificateSigningRequest: 1 metadata ObjectMeta, 2 spec CertificateSigningRequestSpec,
+  3 status CertificateSigningRequestStatus
+CertificateSigningRequestSpec: 1 request base64, 5 usages list of text, 7 signerName text, 8 expirationSeconds integer
+CertificateSigningRequestStatus: 1 conditions list of CertificateSigningRequestCondition, 2 certificate base64
+CertificateSigningRequestCondition: 1 type text, 2 reason text, 3 message text, 4 lastUpdateTime Time,
+  5 lastTransitionTime Time, 6 status text
+DeleteOptions: 1 gracePeriodSeconds integer, 2 preconditions Preconditions, 3 orphanDependents boolean,
+  4 propagationPolicy text, 5 dryRun list of text
+Preconditions: 1 uid text, 2 resourceVersion text
+DeploymentSpec: 1 replicas integer, 2 selector LabelSelector, 3 template PodTemplateSpec,
+  9 progressDeadlineSeconds integer
+JobSpec: 1 parallelism integer, 2 completions integer, 3 activeDeadlineSeconds integer, 6 template PodTemplateSpec,
+  7 backoffLimit integer, 8 ttlSecondsAfterFinished integer, 9 completionMode text, 10 suspend boolean
+ServiceSpec: 1 ports list of ServicePort, 2 selector map of text, 3 clusterIP text, 4 type text,
+  5 externalIPs list of text, 7 sessionAffinity text, 10 externalName text, 18 clusterIPs list of text
+ServicePort: 1 name text, 2 protocol text, 3 port integer, 4 targetPort IntOrString, 5 nodePort positive integer
+ResourceQuotaSpec: 1 hard map of Quantity, 2 scopes list of text
+PodTemplateSpec: 1 metadata ObjectMeta, 2 spec PodSpec
+PodSpec: 2 containers list of Container, 3 restartPolicy text, 20 initContainers list of Container
+Container: 1 name text, 2 image text, 3 command list of text, 4 args list of text, 5 workingDir text,
+  6 ports list of ContainerPort, 14 imagePullPolicy text
+ContainerPort: 1 name text, 2 hostPort positive integer, 3 containerPort integer, 4 protocol text
+ObjectMeta: 1 name text, 2 generateName text, 3 namespace text, 5 uid text, 6 resourceVersion text,
+  11 labels map of text, 12 annotations map of text
+PolicyRule: 1 verbs list of text, 2 apiGroups list of text, 3 resources list of text, 4 resourceNames list of text,
+  5 nonResourceURLs list of text
+Subject: 1 kind text, 2 apiGroup text, 3 name text, 4 namespace text
+RoleRef: 1 apiGroup text, 2 kind text, 3 name text
+AggregationRule: 1 clusterRoleSelectors list of LabelSelector
+LabelSelector: 1 matchLabels map of text
+SelfSubjectAccessReviewSpec: 1 resourceAttributes ResourceAttributes, 2 nonResourceAttributes NonResourceAttributes
+ResourceAttributes: 1 namespace text, 2 verb text, 3 group text, 4 version text, 5 resource text, 6 subresource text,
+  7 name text
+NonResourceAttributes: 1 path text, 2 verb text
+SelfSubjectRulesReviewSpec: 1 namespace text
+SubjectAccessReviewSpec: 1 resourceAttributes ResourceAttributes, 2 nonResourceAttributes NonResourceAttributes,
+  3 user text, 4 groups list of text, 6 uid text
+TokenReviewSpec: 1 token text, 2 audiences list of text
+TokenRequestSpec: 1 audiences list of text, 3 boundObjectRef BoundObjectReference, 4 expirationSeconds integer
+BoundObjectReference: 1 kind text, 2 apiVersion text, 3 name text, 4 uid text
+"""
+"""The messages: number, name and type of each field that kubectl sends."""
 
 
-def _numbered(kind: str, *names: str) -> Fields:
-    return {number: (name, kind) for number, name in enumerate(names, 1)}
+def _read_table() -> dict[str, dict[int, tuple[str, str]]]:
+    """Name and type of each field of a message, by its number."""
+    messages: dict[str, dict[int, tuple[str, str]]] = {}
+    for row in _TABLE.replace("\n  ", " ").strip().splitlines():
+        message, _, fields = row.partition(": ")
+        parts = (field.split(" ", 2) for field in fields.split(", "))
+        messages[message] = {int(number): (name, kind) for number, name, kind in parts}
+    return messages
 
 
-_METADATA = "metadata", "ObjectMeta"
-_MESSAGES: dict[str, Fields] = {
-    "ConfigMap": {
-        1: _METADATA,
-        2: ("data", "map of text"),
-        3: ("binaryData", "map of base64"),
-        4: ("immutable", "boolean"),
-    },
-    "Secret": {1: _METADATA, 2: ("data", "map of base64"), 3: ("type", "text"), 5: ("immutable", "boolean")},
-    "Namespace": {1: _METADATA},
-    "ServiceAccount": {1: _METADATA},
-    "Role": {1: _METADATA, 2: ("rules", "list of PolicyRule")},
-    "RoleBinding": {1: _METADATA, 2: ("subjects", "list of Subject"), 3: ("roleRef", "RoleRef")},
-    "ClusterRole": {1: _METADATA, 2: ("rules", "list of PolicyRule"), 3: ("aggregationRule", "AggregationRule")},
-    "ClusterRoleBinding": {1: _METADATA, 2: ("subjects", "list of Subject"), 3: ("roleRef", "RoleRef")},
-    "SelfSubjectAccessReview": {1: _METADATA, 2: ("spec", "SelfSubjectAccessReviewSpec")},
-    "SelfSubjectRulesReview": {1: _METADATA, 2: ("spec", "SelfSubjectRulesReviewSpec")},
-    "SelfSubjectReview": {1: _METADATA},
-    "SubjectAccessReview": {1: _METADATA, 2: ("spec", "SubjectAccessReviewSpec")},
-    "LocalSubjectAccessReview": {1: _METADATA, 2: ("spec", "SubjectAccessReviewSpec")},
-    "TokenReview": {1: _METADATA, 2: ("spec", "TokenReviewSpec")},
-    "TokenRequest": {1: _METADATA, 2: ("spec", "TokenRequestSpec")},
-    "Service": {1: _METADATA, 2: ("spec", "ServiceSpec")},
-    "Deployment": {1: _METADATA, 2: ("spec", "DeploymentSpec")},
-    "Job": {1: _METADATA, 2: ("spec", "JobSpec")},
-    "ResourceQuota": {1: _METADATA, 2: ("spec", "ResourceQuotaSpec")},
-    "PriorityClass": {
-        1: _METADATA,
-        2: ("value", "integer"),
-        3: ("globalDefault", "boolean"),
-        4: ("description", "text"),
-        5: ("preemptionPolicy", "text"),
-    },
-    "CertificateSigningRequest": {
-        1: _METADATA,
-        2: ("spec", "CertificateSigningRequestSpec"),
-        3: ("status", "CertificateSigningRequestStatus"),
-    },
-    "CertificateSigningRequestSpec": {
-        1: ("request", "base64"),
-        5: ("usages", "list of text"),
-        7: ("signerName", "text"),
-        8: ("expirationSeconds", "integer"),
-    },
-    "CertificateSigningRequestStatus": {
-        1: ("conditions", "list of CertificateSigningRequestCondition"),
-        2: ("certificate", "base64"),
-    },
-    "CertificateSigningRequestCondition": {
-        **_numbered("text", "type", "reason", "message"),
-        4: ("lastUpdateTime", "Time"),
-        5: ("lastTransitionTime", "Time"),
-        6: ("status", "text"),
-    },
-    "DeleteOptions": {
-        1: ("gracePeriodSeconds", "integer"),
-        2: ("preconditions", "Preconditions"),
-        3: ("orphanDependents", "boolean"),
-        4: ("propagationPolicy", "text"),
-        5: ("dryRun", "list of text"),
-    },
-    "Preconditions": _numbered("text", "uid", "resourceVersion"),
-    "DeploymentSpec": {
-        1: ("replicas", "integer"),
-        2: ("selector", "LabelSelector"),
-        3: ("template", "PodTemplateSpec"),
-        9: ("progressDeadlineSeconds", "integer"),
-    },
-    "JobSpec": {
-        1: ("parallelism", "integer"),
-        2: ("completions", "integer"),
-        3: ("activeDeadlineSeconds", "integer"),
-        6: ("template", "PodTemplateSpec"),
-        7: ("backoffLimit", "integer"),
-        8: ("ttlSecondsAfterFinished", "integer"),
-        9: ("completionMode", "text"),
-        10: ("suspend", "boolean"),
-    },
-    "ServiceSpec": {
-        1: ("ports", "list of ServicePort"),
-        2: ("selector", "map of text"),
-        3: ("clusterIP", "text"),
-        4: ("type", "text"),
-        5: ("externalIPs", "list of text"),
-        7: ("sessionAffinity", "text"),
-        10: ("externalName", "text"),
-        18: ("clusterIPs", "list of text"),
-    },
-    "ServicePort": {
-        1: ("name", "text"),
-        2: ("protocol", "text"),
-        3: ("port", "integer"),
-        4: ("targetPort", "IntOrString"),
-        5: ("nodePort", "positive integer"),
-    },
-    "ResourceQuotaSpec": {1: ("hard", "map of Quantity"), 2: ("scopes", "list of text")},
-    "PodTemplateSpec": {1: _METADATA, 2: ("spec", "PodSpec")},
-    "PodSpec": {
-        2: ("containers", "list of Container"),
-        3: ("restartPolicy", "text"),
-        20: ("initContainers", "list of Container"),
-    },
-    "Container": {
-        1: ("name", "text"),
-        2: ("image", "text"),
-        3: ("command", "list of text"),
-        4: ("args", "list of text"),
-        5: ("workingDir", "text"),
-        6: ("ports", "list of ContainerPort"),
-        14: ("imagePullPolicy", "text"),
-    },
-    "ContainerPort": {
-        1: ("name", "text"),
-        2: ("hostPort", "positive integer"),
-        3: ("containerPort", "integer"),
-        4: ("protocol", "text"),
-    },
-    "ObjectMeta": {
-        **_numbered("text", "name", "generateName", "namespace"),
-        5: ("uid", "text"),
-        6: ("resourceVersion", "text"),
-        11: ("labels", "map of text"),
-        12: ("annotations", "map of text"),
-    },
-    "PolicyRule": _numbered("list of text", "verbs", "apiGroups", "resources", "resourceNames", "nonResourceURLs"),
-    "Subject": _numbered("text", "kind", "apiGroup", "name", "namespace"),
-    "RoleRef": _numbered("text", "apiGroup", "kind", "name"),
-    "AggregationRule": {1: ("clusterRoleSelectors", "list of LabelSelector")},
-    "LabelSelector": {1: ("matchLabels", "map of text")},
-    "SelfSubjectAccessReviewSpec": {
-        1: ("resourceAttributes", "ResourceAttributes"),
-        2: ("nonResourceAttributes", "NonResourceAttributes"),
-    },
-    "ResourceAttributes": _numbered("text", "namespace", "verb", "group", "version", "resource", "subresource", "name"),
-    "NonResourceAttributes": _numbered("text", "path", "verb"),
-    "SelfSubjectRulesReviewSpec": _numbered("text", "namespace"),
-    "SubjectAccessReviewSpec": {
-        1: ("resourceAttributes", "ResourceAttributes"),
-        2: ("nonResourceAttributes", "NonResourceAttributes"),
-        3: ("user", "text"),
-        4: ("groups", "list of text"),
-        6: ("uid", "text"),
-    },
-    "TokenReviewSpec": {1: ("token", "text"), 2: ("audiences", "list of text")},
-    "TokenRequestSpec": {
-        1: ("audiences", "list of text"),
-        3: ("boundObjectRef", "BoundObjectReference"),
-        4: ("expirationSeconds", "integer"),
-    },
-    "BoundObjectReference": _numbered("text", "kind", "apiVersion", "name", "uid"),
-}
-_WITH_METADATA = {name for name, fields in _MESSAGES.items() if fields.get(1) == _METADATA}
+_MESSAGES = _read_table()
+_WITH_METADATA = {name for name, fields in _MESSAGES.items() if fields.get(1) == ("metadata", "ObjectMeta")}
 _KINDS = sorted(_WITH_METADATA - {"PodTemplateSpec"} | {"DeleteOptions"})
 
 

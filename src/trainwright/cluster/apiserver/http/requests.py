@@ -10,8 +10,7 @@ import msgspec
 from multidict import MultiDict, MultiMapping
 
 from trainwright.cluster.apiserver import errors
-from trainwright.cluster.apiserver.access.attributes import Attributes
-from trainwright.cluster.apiserver.access.request_info import RequestInfo
+from trainwright.cluster.apiserver.access.request_info import Attributes, RequestInfo
 from trainwright.cluster.apiserver.access.users import ADMIN, UserInfo
 from trainwright.cluster.apiserver.http.discovery import SUBRESOURCE_VERBS
 from trainwright.cluster.apiserver.http.responses import Representation, negotiate

@@ -4,7 +4,7 @@ import asyncio
 
 from trainwright.cluster.apiserver import errors
 from trainwright.cluster.apiserver.access.access_control import AccessControl
-from trainwright.cluster.apiserver.access.attributes import Attributes
+from trainwright.cluster.apiserver.access.request_info import Attributes
 from trainwright.cluster.apiserver.admission.plugins.machine_annotations import check_machine_annotations
 from trainwright.cluster.apiserver.http.handlers import object_response
 from trainwright.cluster.apiserver.http.object_writer import ObjectWriter, existing

@@ -1,16 +1,14 @@
 """The built-in resources that the embedded server serves. A new one is a row here, not a handler."""
 
-from collections.abc import Callable, Mapping
+from typing import Any
 
 from trainwright.cluster.apiserver.resources import event_view
 from trainwright.cluster.apiserver.resources.columns import printer_columns, workload_printer_columns
 from trainwright.cluster.apiserver.resources.columns.pod_printer_columns import POD
 from trainwright.cluster.apiserver.resources.crds import CRD_STRATEGY
-from trainwright.cluster.apiserver.resources.resource_type import Column, Conversion, ResourceType, ScalePaths, Strategy
+from trainwright.cluster.apiserver.resources.resource_type import Column, ResourceType, ScalePaths
 from trainwright.cluster.apiserver.resources.strategies import core_strategies, rbac_strategies, webhook_strategies
 from trainwright.cluster.apiserver.resources.strategies.certificate_strategy import CERTIFICATE_SIGNING_REQUEST
-from trainwright.cluster.apiserver.resources.strategies.limit_range_strategy import LIMIT_RANGE
-from trainwright.cluster.apiserver.resources.strategies.priority_strategy import PRIORITY_CLASS
 from trainwright.cluster.apiserver.resources.strategies.services import endpoint_strategies
 from trainwright.cluster.apiserver.resources.strategies.services.service_strategy import SERVICE
 from trainwright.cluster.apiserver.resources.strategies.workloads import (
@@ -26,7 +24,6 @@ from trainwright.objects import resources
 from trainwright.objects.names import (
     dns_1035_label_problem,
     dns_label_problem,
-    dns_subdomain_problem,
     path_segment_problem,
 )
 from trainwright.objects.resources import Resource
@@ -61,43 +58,22 @@ def _row(
     resource: Resource,
     *short_names: str,
     columns: tuple[Column, ...] = printer_columns.DEFAULT,
-    strategy: Strategy = Strategy(),  # noqa: B008  # frozen
     subresources: tuple[str, ...] = (),
-    refused_subresources: Mapping[str, str] | None = None,
-    categories: tuple[str, ...] = (),
-    selectable_fields: Mapping[str, str] | None = None,
-    validate_name: Callable[[str], str | None] = dns_subdomain_problem,
-    counts_generation: bool = False,
-    graceful_deletion: bool = False,
-    returns_deleted_object: bool = False,
-    default_propagation: str | None = None,
-    scale: ScalePaths | None = None,
     stored_as: Resource | None = None,
     schema: Schema | None = None,
-    conversion: Conversion | None = None,
-    warning: str = "",
+    **settings: Any,
 ) -> ResourceType:
+    """`settings` are other fields of a ResourceType."""
     return ResourceType(
         resource=resource,
         singular=resource.kind.lower(),
         schema=ObjectSchema(schema or definition(resource.kind), definition, builtin=resource.kind),
-        conversion=conversion,
         columns=columns,
         short_names=short_names,
-        categories=categories,
         subresources=frozenset(subresources),
-        refused_subresources=refused_subresources or {},
-        strategy=strategy,
-        validate_name=validate_name,
-        selectable_fields=selectable_fields or {},
         storage_version=(stored_as or resource).version,
         storage_group=None if stored_as is None else stored_as.group,
-        counts_generation=counts_generation,
-        graceful_deletion=graceful_deletion,
-        returns_deleted_object=returns_deleted_object,
-        default_propagation=default_propagation,
-        scale=scale,
-        warning=warning,
+        **settings,
     )
 
 
@@ -119,7 +95,9 @@ def builtin_types() -> list[ResourceType]:
             strategy=core_strategies.EVENT,
             selectable_fields=_EVENT_FIELDS,
         ),
-        _row(resources.LIMIT_RANGES, "limits", columns=printer_columns.CREATED_AT, strategy=LIMIT_RANGE),
+        _row(
+            resources.LIMIT_RANGES, "limits", columns=printer_columns.CREATED_AT, strategy=core_strategies.LIMIT_RANGE
+        ),
         _row(
             resources.NAMESPACES,
             "ns",
@@ -320,7 +298,7 @@ def builtin_types() -> list[ResourceType]:
             resources.PRIORITY_CLASSES,
             "pc",
             columns=printer_columns.PRIORITY_CLASS,
-            strategy=PRIORITY_CLASS,
+            strategy=core_strategies.PRIORITY_CLASS,
             counts_generation=True,
         ),
         *(

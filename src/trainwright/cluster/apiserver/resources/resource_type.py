@@ -24,23 +24,11 @@ class Column:
     priority: int = 0
 
 
-def _nothing(_obj: Object) -> None:
+def _nothing(*_objects: Object) -> None:
     return None
 
 
-def _nothing_changes(_new: Object, _old: Object) -> None:
-    return None
-
-
-def _no_errors(_obj: Object) -> list[FieldError]:
-    return []
-
-
-def _no_update_errors(_new: Object, _old: Object) -> list[FieldError]:
-    return []
-
-
-def _no_warnings(_obj: Object) -> list[str]:
+def _none(*_objects: Object) -> list[Any]:
     return []
 
 
@@ -53,11 +41,11 @@ class Strategy:
     """What is specific to a kind. `set_…` and `prepare_for_…` change the object in place."""
 
     set_defaults: Callable[[Object], None] = _nothing
-    set_user: Callable[[Object, Object], None] = _nothing_changes
+    set_user: Callable[[Object, Object], None] = _nothing
     """Sets the fields of a new object that name its author, a `UserInfo` of authentication.k8s.io/v1."""
     prepare_for_create: Callable[[Object], None] = _nothing
-    prepare_for_update: Callable[[Object, Object], None] = _nothing_changes
-    prepare_for_status_update: Callable[[Object, Object], None] = _nothing_changes
+    prepare_for_update: Callable[[Object, Object], None] = _nothing
+    prepare_for_status_update: Callable[[Object, Object], None] = _nothing
     prepare_for_delete: Callable[[Object], None] = _nothing
     """Changes a copy of an object that is marked for deletion."""
     waits_for_cleanup: Callable[[Object], bool] = _never
@@ -66,10 +54,10 @@ class Strategy:
     """True if the server deletes the object by itself; None if it never does."""
     generate: Callable[[Object], None] | None = None
     """Sets fields of a new object that depend on its uid, before it is validated; no field manager owns them."""
-    validate: Callable[[Object], list[FieldError]] = _no_errors
-    validate_update: Callable[[Object, Object], list[FieldError]] = _no_update_errors
-    validate_status: Callable[[Object, Object], list[FieldError]] = _no_update_errors
-    warnings: Callable[[Object], list[str]] = _no_warnings
+    validate: Callable[[Object], list[FieldError]] = _none
+    validate_update: Callable[[Object, Object], list[FieldError]] = _none
+    validate_status: Callable[[Object, Object], list[FieldError]] = _none
+    warnings: Callable[[Object], list[str]] = _none
     """About fields that this server stores and cannot honour."""
 
 

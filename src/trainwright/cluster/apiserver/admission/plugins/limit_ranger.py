@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from trainwright.cluster.apiserver import errors
 from trainwright.cluster.apiserver.resources.resource_type import ResourceType
-from trainwright.cluster.apiserver.resources.strategies.limit_range_strategy import CONTAINER
+from trainwright.cluster.apiserver.resources.strategies.core_strategies import CONTAINER
 from trainwright.cluster.apiserver.resources.strategies.workloads.pod_strategy import qos_class
 from trainwright.cluster.apiserver.storage.store import ObjectStore
 from trainwright.objects import Object

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from trainwright.cluster.apiserver import errors
-from trainwright.cluster.apiserver.access.attributes import Attributes
 from trainwright.cluster.apiserver.access.authorizer import Authorizer
+from trainwright.cluster.apiserver.access.request_info import Attributes
 from trainwright.cluster.apiserver.access.users import UserInfo
 from trainwright.objects import Object
 from trainwright.objects.node_annotations import DIRECTORY, PREFIX, PYTHON

@@ -1,13 +1,24 @@
-"""Strategies of built-in kinds: namespaces, nodes, config maps, secrets, events, volumes, storage classes."""
+"""Strategies of built-in kinds: namespaces, nodes, config maps, secrets, events, volumes, storage classes, quotas,
+priority classes, limit ranges."""
 
 import base64
 import re
+from collections.abc import Iterator
 from datetime import datetime, timedelta
 
 from trainwright.cluster.apiserver.resources.resource_type import Strategy
 from trainwright.cluster.apiserver.resources.strategies.labels import label_selector_errors
 from trainwright.objects import Object
-from trainwright.objects.field_errors import FieldError, forbidden, invalid, not_supported, required, too_long
+from trainwright.objects.field_errors import (
+    FieldError,
+    duplicate,
+    forbidden,
+    invalid,
+    not_supported,
+    required,
+    too_long,
+)
+from trainwright.objects.kinds.priorities import HIGHEST_USER_PRIORITY, SYSTEM_PREFIX, SYSTEM_PRIORITIES
 from trainwright.objects.quantities import parse_quantity
 from trainwright.objects.times import parse_time
 
@@ -27,6 +38,19 @@ _VOLUME_SETTINGS = {
     "capacity", "accessModes", "claimRef", "persistentVolumeReclaimPolicy", "storageClassName", "mountOptions",
     "volumeMode", "nodeAffinity", "volumeAttributesClassName",
 }  # fmt: skip
+_PREEMPTION_POLICIES = ("PreemptLowerPriority", "Never")
+CONTAINER = "Container"
+_LIMIT_ORDER = (
+    ("min", "max", "min", "min"),
+    ("min", "defaultRequest", "defaultRequest", "defaultRequest"),
+    ("defaultRequest", "max", "defaultRequest", "defaultRequest"),
+    ("defaultRequest", "default", "defaultRequest", "defaultRequest"),
+    ("min", "default", "default", "min"),
+    ("default", "max", "default", "max"),
+)
+"""The lower and the upper amount, the field that the error names, and the one whose value it shows."""
+
+_LIMIT_WORDS = {"min": "min", "max": "max", "default": "default", "defaultRequest": "default request"}
 
 
 def _default_namespace(namespace: Object) -> None:
@@ -269,3 +293,84 @@ def _default_quota(quota: Object) -> None:
 
 
 RESOURCE_QUOTA = Strategy(set_defaults=_default_quota, prepare_for_create=_prepare_new_quota, validate=_validate_quota)
+
+
+def _default_priority_class(priority: Object) -> None:
+    priority.setdefault("value", 0)
+    priority.setdefault("preemptionPolicy", _PREEMPTION_POLICIES[0])
+    if not priority.get("globalDefault"):
+        priority.pop("globalDefault", None)
+
+
+def _validate_priority_class(priority: Object) -> list[FieldError]:
+    name, value, policy = priority["metadata"].get("name", ""), priority["value"], priority["preemptionPolicy"]
+    found = []
+    if name.startswith(SYSTEM_PREFIX):
+        if problem := _system_problem(name, value, is_default=bool(priority.get("globalDefault"))):
+            text = (
+                f"priority class names with '{SYSTEM_PREFIX}' prefix are reserved for system use only. error: {problem}"
+            )
+            found.append(forbidden("metadata.name", text))
+    elif value > HIGHEST_USER_PRIORITY:
+        text = f"maximum allowed value of a user defined priority is {HIGHEST_USER_PRIORITY}"
+        found.append(forbidden("value", text))
+    if policy not in _PREEMPTION_POLICIES:
+        found.append(not_supported("preemptionPolicy", policy, _PREEMPTION_POLICIES))
+    return found
+
+
+def _system_problem(name: str, value: int, *, is_default: bool) -> str:
+    if name not in SYSTEM_PRIORITIES:
+        return f"{name} is not a known system priority class"
+    if value != SYSTEM_PRIORITIES[name]:
+        return f"value of {name} PriorityClass must be {SYSTEM_PRIORITIES[name]}"
+    return f"globalDefault of {name} PriorityClass must be false" if is_default else ""
+
+
+def _validate_priority_update(new: Object, old: Object) -> list[FieldError]:
+    found = []
+    if new["value"] != old["value"]:
+        found.append(forbidden("value", "may not be changed in an update."))
+    if new["preemptionPolicy"] != old.get("preemptionPolicy"):
+        found.append(invalid("preemptionPolicy", new["preemptionPolicy"], "field is immutable"))
+    return found
+
+
+PRIORITY_CLASS = Strategy(
+    set_defaults=_default_priority_class, validate=_validate_priority_class, validate_update=_validate_priority_update
+)
+
+
+def _default_limit_range(limit_range: Object) -> None:
+    for item in (limit_range.setdefault("spec", {})).get("limits") or ():
+        if item.get("type") != CONTAINER:
+            continue
+        default = (item.get("max") or {}) | (item.get("default") or {})
+        request = (item.get("min") or {}) | default | (item.get("defaultRequest") or {})
+        for name, value in (("default", default), ("defaultRequest", request)):
+            if value:
+                item[name] = value
+
+
+def _validate_limit_range(limit_range: Object) -> list[FieldError]:
+    items = (limit_range.get("spec") or {}).get("limits") or []
+    types = [item.get("type") or "" for item in items]
+    found = [*(error for index, item in enumerate(items) for error in _limit_errors(item, f"spec.limits[{index}]"))]
+    repeated = {index for index, type_ in enumerate(types) if type_ in types[:index]}
+    return found + [duplicate(f"spec.limits[{index}].type", types[index]) for index in sorted(repeated)]
+
+
+def _limit_errors(item: Object, path: str) -> Iterator[FieldError]:
+    if not item.get("type"):
+        yield required(f"{path}.type")
+    for lower, upper, field, shown in _LIMIT_ORDER:
+        low, high = item.get(lower) or {}, item.get(upper) or {}
+        for name in sorted(low.keys() & high.keys()):
+            if parse_quantity(low[name]) > parse_quantity(high[name]):
+                detail = (
+                    f"{_LIMIT_WORDS[lower]} value {low[name]} is greater than {_LIMIT_WORDS[upper]} value {high[name]}"
+                )
+                yield invalid(f"{path}.{field}[{name}]", (item.get(shown) or {}).get(name), detail)
+
+
+LIMIT_RANGE = Strategy(set_defaults=_default_limit_range, validate=_validate_limit_range)
