@@ -2,6 +2,7 @@
 
 import asyncio
 import ipaddress
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -14,10 +15,12 @@ from trainwright.cluster.apiserver.writes.service_allocator import (
     NODE_PORTS,
     RangeFullError,
     ServiceAllocator,
+    address_problem,
     choose_address,
     choose_node_port,
     drop_foreign_addresses,
     kubernetes_address,
+    node_port_problem,
 )
 from trainwright.objects import Object
 
@@ -115,11 +118,111 @@ async def test_two_services_that_are_created_at_once_get_different_addresses() -
     assert first["spec"]["clusterIP"] != second["spec"]["clusterIP"]
 
 
+async def test_failed_write_keeps_no_address() -> None:
+    """A tenant could otherwise use up the range with Services that are too large to be stored."""
+    store = ObjectStore(None)
+    allocator = ServiceAllocator(store, NETWORK, randrange=lambda _size: 0)
+    keys = [("default", name) for name in "ab"]
+    for key in keys:
+        written = allocator.allocating("services", _put(key[1], "NodePort", "", 0), key, dry_run=False)(None)
+        allocator.release("services", key)
+        assert isinstance(written, dict)
+        assert (written["spec"]["clusterIP"], written["spec"]["ports"][0]["nodePort"]) == (str(NETWORK[256]), 30000)
+    await store.guaranteed_update(
+        "services",
+        "default",
+        "a",
+        allocator.allocating("services", _put("a", "ClusterIP", "", 0), keys[0], dry_run=False),
+    )
+    for resource in ("services", "pods"):
+        allocator.release(resource, keys[0])
+    other = allocator.allocating("services", _put("b", "ClusterIP", "", 0), keys[1], dry_run=False)(None)
+    assert isinstance(other, dict)
+    assert other["spec"]["clusterIP"] == str(NETWORK[257]), "what is stored stays in use"
+
+
+async def test_dry_run_takes_nothing() -> None:
+    allocator = ServiceAllocator(ObjectStore(None), NETWORK, randrange=lambda _size: 0)
+    for name in "ab":
+        shown = allocator.allocating("services", _put(name, "NodePort", "", 0), ("default", name), dry_run=True)(None)
+        assert isinstance(shown, dict)
+        assert shown["spec"]["ports"] == [{"port": 80, "nodePort": 30000}]
+
+
+async def test_ports_of_a_load_balancer() -> None:
+    allocator = ServiceAllocator(ObjectStore(None), NETWORK, randrange=lambda _size: 0)
+
+    def allocated(**fields: Any) -> Object:
+        ports = [{"port": 53, "protocol": "TCP"}, {"port": 53, "protocol": "UDP"}, {"port": 80, "nodePort": 30001}]
+        service = {"metadata": {"name": "s"}, "spec": {"type": "LoadBalancer", "ports": ports, **fields}}
+        found = allocator.allocating("services", lambda _old: service, ("default", "s"), dry_run=True)(None)
+        assert isinstance(found, dict)
+        spec: Object = found["spec"]
+        return spec
+
+    shared = allocated(externalTrafficPolicy="Local")
+    assert [port["nodePort"] for port in shared["ports"]] == [30000, 30000, 30001], "TCP and UDP share one"
+    assert shared["healthCheckNodePort"] == 30002
+    assert allocated(externalTrafficPolicy="Local", healthCheckNodePort=31000)["healthCheckNodePort"] == 31000
+    without = allocated(allocateLoadBalancerNodePorts=False)
+    assert [port.get("nodePort") for port in without["ports"]] == [None, None, 30001]
+    assert "healthCheckNodePort" not in without
+
+
+async def test_full_ranges_are_reported() -> None:
+    tiny = ipaddress.IPv4Network("127.7.0.0/23")
+    store = ObjectStore(None)
+    allocator = ServiceAllocator(store, tiny)
+    ports = [{"port": port} for port in range(1, len(NODE_PORTS) + 1)]
+    large = {"metadata": {"name": "s"}, "spec": {"type": "NodePort", "ports": ports}}
+    write = allocator.allocating("services", lambda _old: large, ("default", "s"), dry_run=False)
+    await store.guaranteed_update("services", "default", "s", write)
+    with pytest.raises(StatusError, match="failed to allocate a nodePort: range is full"):
+        allocator.allocating("services", _put("t", "NodePort", "", 0), ("default", "t"), dry_run=False)(None)
+    with pytest.raises(StatusError, match="failed to allocate a serviceIP: range is full"):
+        _use_up(allocator, tiny.num_addresses)
+
+
+def _use_up(allocator: ServiceAllocator, count: int) -> None:
+    for number in range(count):
+        key = ("default", f"s{number}")
+        allocator.allocating("services", _put(key[1], "ClusterIP", "", 0), key, dry_run=False)(None)
+
+
+@pytest.mark.parametrize(
+    ("address", "problem"),
+    [
+        (str(NETWORK[300]), None),
+        (str(NETWORK[0]), "is not in the valid range"),
+        (str(NETWORK.broadcast_address), "is not in the valid range"),
+        (str(NETWORK[1]), "already allocated"),
+        (str(NETWORK[5]), "already allocated"),
+        ("192.0.2.1", "does not match the current range"),
+    ],
+)
+def test_address_that_a_service_asks_for(address: str, problem: str | None) -> None:
+    found = address_problem(address, NETWORK, {str(NETWORK[5]): ("default", "other")}, ("default", "s"))
+    assert found is None if problem is None else problem in (found or "")
+    assert address_problem(address, NETWORK, {address: ("default", "s")}, ("default", "s")) is None
+
+
+@pytest.mark.parametrize(
+    ("port", "problem"), [(30001, None), (30002, "already allocated"), (29999, "valid range"), (32768, "valid range")]
+)
+def test_node_port_that_a_service_asks_for(port: int, problem: str | None) -> None:
+    found = node_port_problem(port, {30002: ("default", "other")}, ("default", "s"))
+    assert found is None if problem is None else problem in (found or "")
+    assert node_port_problem(port, {port: ("default", "s")}, ("default", "s")) is None
+
+
 async def test_services_of_an_earlier_version_get_their_addresses_at_the_start() -> None:
     store = ObjectStore(None)
     old = {"metadata": {"name": "s", "namespace": "default"}, "spec": {"type": "ClusterIP", "ports": [{"port": 80}]}}
     await store.guaranteed_update("services", "default", "s", lambda _current: old)
+    external = {"metadata": {"name": "e", "namespace": "default"}, "spec": {"type": "ExternalName"}}
+    await store.guaranteed_update("services", "default", "e", lambda _current: external)
     await ServiceAllocator(store, NETWORK).complete_stored()
+    assert [stored.obj["spec"] for stored in store.list("services") if stored.key[1] == "e"] == [external["spec"]]
     stored = store.get("services", "default", "s")
     assert stored is not None
     spec = stored.obj["spec"]

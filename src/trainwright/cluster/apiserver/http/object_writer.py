@@ -67,16 +67,18 @@ class ObjectWriter:
         """Stores the result of `try_update`, except in a dry run."""
         kind = info.kind
         dry_run = request.dry_run if dry_run is None else dry_run
-        try_update = self._services.allocating(kind.key, try_update, (info.scope, info.name), dry_run=dry_run)
+        key = (info.scope, info.name)
+        try_update = self._services.allocating(kind.key, try_update, key, dry_run=dry_run)
         if dry_run:
             current = self._store.get(kind.key, info.scope, info.name)
             result = try_update(current)
             obj = result.last if isinstance(result, Removed) else result
-            return Stored((info.scope, info.name), current.version if current else 0, encode(obj), obj)
+            return Stored(key, current.version if current else 0, encode(obj), obj)
         async with self._quotas.hold(info.scope):
             try:
                 change = await self._store.guaranteed_update(kind.key, info.scope, info.name, try_update)
             except ObjectTooLargeError as error:
+                self._services.release(kind.key, key)
                 raise errors.StatusError(500, "", str(error)) from error
         if change is None:
             return existing(info, self._store.get(kind.key, info.scope, info.name))

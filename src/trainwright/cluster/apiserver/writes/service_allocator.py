@@ -111,6 +111,12 @@ class ServiceAllocator:
 
         return allocate
 
+    def release(self, resource: str, key: Key) -> None:
+        """Frees what was allocated for a write that has failed."""
+        if resource == SERVICES.qualified_plural:
+            stored = self._store.get(resource, *key)
+            self._record(key, stored.obj["spec"] if stored is not None else {})
+
     async def complete_stored(self) -> None:
         """Gives addresses to stored Services without: those of an earlier version, or of another range."""
         for stored in self._store.list(SERVICES.qualified_plural):

@@ -27,7 +27,10 @@ def scale_of(paths: ScalePaths, obj: Object) -> Object:
 
 def with_scale(paths: ScalePaths, obj: Object, scale: Object, *, custom: bool) -> Object:
     """The object with the replicas of `scale`."""
-    replicas = (scale.get("spec") or {}).get("replicas", 0)
+    spec = scale.get("spec") or {}
+    if not isinstance(spec, dict):
+        raise errors.bad_request(f"Scale: spec must be of type object, not {spec!r}")
+    replicas = 0 if spec.get("replicas") is None else spec["replicas"]
     if not isinstance(replicas, int) or isinstance(replicas, bool):
         raise errors.bad_request(f"Scale: spec.replicas must be of type integer, not {replicas!r}")
     if replicas < 0 and not custom:  # the schema of a custom resource checks it
@@ -50,8 +53,11 @@ def bound_pod(pod: Object, node: str, moment: str, metadata: Object) -> Object:
     others = [condition for condition in status.get("conditions") or [] if condition.get("type") != "PodScheduled"]
     merged = dict(pod["metadata"])
     for field in ("annotations", "labels"):
-        if metadata.get(field):
-            merged[field] = (merged.get(field) or {}) | metadata[field]
+        added = metadata.get(field) or {}
+        if not isinstance(added, dict) or not all(isinstance(value, str) for value in added.values()):
+            raise errors.bad_request(f"Binding: metadata.{field} must be a map of text")
+        if added:
+            merged[field] = (merged.get(field) or {}) | added
     return pod | {
         "metadata": merged,
         "spec": pod["spec"] | {"nodeName": node},
