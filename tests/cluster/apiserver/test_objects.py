@@ -4,7 +4,7 @@ Every test here passes unchanged on the embedded server and on the real kube-api
 """
 
 from tests.support.cluster.raw_api import RawApi
-from tests.support.objects.manifests import config_map
+from tests.support.objects.manifests import config_map, pod
 from tests.support.objects.widgets import definition, install, widget
 
 
@@ -155,6 +155,18 @@ class TestUpdates:
         other_uid = await api.put(api.path("configmaps", "c"), config_map(uid="11111111-1111-4111-8111-111111111111"))
         assert other_uid.code == 409
         assert "Precondition failed: UID in precondition: 11111111-1111-4111-8111-111111111111" in other_uid.message
+
+    async def test_status_of_a_pod_is_written_with_its_labels_alone(self, api: RawApi) -> None:
+        body = pod()
+        body["metadata"]["labels"] = {"a": "1"}
+        created = await api.post(api.path("pods"), body)
+        sent = pod(image="other")
+        sent["metadata"]["labels"] = {"b": "2"}
+        for status in ({}, {"status": {"phase": "Running"}}):
+            reply = await api.put(api.path("pods", "p", "status"), sent | status)
+            assert (reply.code, reply.body["spec"]) == (200, created.body["spec"])
+            assert (reply.metadata["labels"], reply.metadata["uid"]) == ({"b": "2"}, created.metadata["uid"])
+        assert reply.body["status"]["phase"] == "Running"
 
 
 class TestDeletion:

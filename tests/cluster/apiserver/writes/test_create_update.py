@@ -43,6 +43,10 @@ OBJECTS: dict[str, Object] = {
             "tolerations": [{"key": "k"}],
         },
     },
+    "jobs": {
+        "metadata": {"name": "j"},
+        "spec": {"template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "x"}]}}},
+    },
     "services": {"metadata": {"name": "s"}, "spec": {"ports": [{"port": 80, "name": "a"}], "selector": {"a": "b"}}},
     "secrets": {"metadata": {"name": "s"}, "stringData": {"a": "b"}, "data": {"c": "ZA=="}},
     "configmaps": {"metadata": {"name": "c"}, "data": {"a": "b"}, "binaryData": {"c": "ZA=="}},
@@ -111,6 +115,11 @@ def with_value(obj: Object, path: tuple[Any, ...], value: Any) -> Object:
     return changed
 
 
+def created(kind: ResourceType, obj: Object) -> Object:
+    namespace = "ns" if kind.resource.namespaced else ""
+    return new_object(kind, decode_object(kind, copy.deepcopy(obj)), namespace=namespace, uid="u", manager=MANAGER)
+
+
 @pytest.mark.parametrize("plural", OBJECTS)
 @given(data=st.data())
 def test_object_with_one_wrong_value_is_stored_or_rejected(plural: str, data: st.DataObject) -> None:
@@ -118,7 +127,7 @@ def test_object_with_one_wrong_value_is_stored_or_rejected(plural: str, data: st
     good = OBJECTS[plural]
     bad = with_value(good, data.draw(st.sampled_from(paths(good))), data.draw(any_value))
     try:
-        stored = new_object(kind, decode_object(kind, copy.deepcopy(bad)), namespace="ns", uid="u", manager=MANAGER)
+        stored = created(kind, bad)
     except StatusError as failure:
         outcome = failure.code
     else:
@@ -135,4 +144,20 @@ def test_sample_objects_are_valid(plural: str) -> None:
     kind = resource_type(plural)
     decoded = decode_object(kind, copy.deepcopy(OBJECTS[plural]))
     assert decoded.findings.unknown == []
-    assert new_object(kind, decoded, namespace="ns", uid="u", manager=MANAGER)["metadata"]["uid"] == "u"
+    assert created(kind, OBJECTS[plural])["metadata"]["uid"] == "u"
+
+
+def test_custom_resource_is_updated_with_its_version_alone() -> None:
+    kind = resource_type("widgets")
+    stored = created(kind, OBJECTS["widgets"])
+    stored["metadata"]["resourceVersion"] = "1"
+    changed = with_value(stored, ("spec", "color"), "blue")
+    del changed["metadata"]["resourceVersion"]
+
+    with pytest.raises(StatusError) as raised:
+        updated_object(kind, decode_object(kind, copy.deepcopy(changed)), stored, MANAGER)
+
+    missing = "metadata.resourceVersion: Invalid value: 0: must be specified for an update"
+    assert (raised.value.code, raised.value.message) == (422, f'widgets.example.com "w" is invalid: {missing}')
+    patched = updated_object(kind, decode_object(kind, changed), stored, MANAGER, patch=True)
+    assert (patched["spec"]["color"], patched["metadata"]["generation"]) == ("blue", 2)

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,6 +13,7 @@ from trainwright.cluster.apiserver.writes.fieldpath import (
     flatten,
     format_path,
     from_fields_v1,
+    is_managed,
     to_fields_v1,
 )
 
@@ -44,6 +46,36 @@ def test_lists_with_keys_are_flattened_by_element() -> None:
         port: NODE,
         (*port, "f:containerPort"): 80,
     }
+
+
+@pytest.mark.parametrize("elements", [["x"], [{"name": "a"}, "x"]])
+def test_keyed_list_with_other_elements_is_one_value(elements: list[Any]) -> None:
+    spec = {"containers": elements}
+    assert flatten({"spec": spec}, definition("Pod"), definition)["f:spec", "f:containers"] == elements
+
+
+@given(st.recursive(st.none() | st.integers() | st.text(max_size=3), lambda inner: st.lists(inner) | st.dictionaries(
+    st.sampled_from([".", "f:a", "k:", "", "x"]), inner), max_leaves=8))  # fmt: skip
+def test_any_fields_v1_of_a_client_can_be_read(fields: Any) -> None:
+    for path in from_fields_v1(fields):
+        assert all(element != "." for element in path)
+
+
+@pytest.mark.parametrize(
+    ("path", "managed"),
+    [
+        ((), False),
+        (("f:kind",), False),
+        (("f:metadata",), False),
+        (("f:metadata", "f:uid"), False),
+        (("f:metadata", "f:labels"), True),
+        (("f:metadata", "f:labels", "f:uid"), True),
+        (("f:spec",), True),
+        (("f:spec", "f:uid"), True),
+    ],
+)
+def test_what_every_object_has_is_not_managed(path: Path, managed: bool) -> None:
+    assert is_managed(path) is managed
 
 
 def test_paths_are_formatted_as_in_conflict_messages() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.cluster.raw_api import APPLY, JSON_PATCH, STRATEGIC, RawApi
+from tests.support.cluster.raw_api import APPLY, JSON_PATCH, MERGE, STRATEGIC, RawApi
 from tests.support.objects.manifests import config_map, deployment, pod
 from tests.support.objects.widgets import definition, install, widget
 
@@ -83,6 +83,20 @@ class TestPatches:
         assert [one["port"] for one in reply.body["spec"]["ports"]] == [2]
         assert reply.body["spec"]["selector"] == {"z": "w"}
 
+    async def test_patch_that_cannot_be_applied_changes_nothing(self, api: RawApi) -> None:
+        await api.post(api.path("configmaps"), config_map(data={"a": "1"}))
+        path = api.path("configmaps", "c")
+        for patch, media, code in (
+            ([{"op": "remove", "path": "/data/x"}], JSON_PATCH, 422),
+            ([{"op": "test", "path": "/data/a", "value": None}] * 10_001, JSON_PATCH, 413),
+            ([], STRATEGIC, 400),
+            ({"data": {"$patch": "dance"}}, STRATEGIC, None),  # the real server answers 500
+            ("x", MERGE, 400),
+        ):
+            reply = await api.patch(path, patch, media)
+            assert reply.code == code or (code is None and reply.code in {400, 500})
+        assert (await api.get(path)).body["data"] == {"a": "1"}
+
     async def test_unknown_patch_types_are_rejected(self, api: RawApi) -> None:
         await api.post(api.path("configmaps"), config_map())
         reply = await api.patch(api.path("configmaps", "c"), {}, "application/json")
@@ -135,7 +149,10 @@ class TestServerSideApply:
         reply = await self.apply(api, "two", {})
         assert (reply.code, reply.body["data"]) == (200, {"a": "1"})
 
-    @pytest.mark.parametrize("fields", [{"f:metadata": {}, "f:kind": {}}, {".": {}, "f:data": {}}])
+    @pytest.mark.parametrize(
+        "fields",
+        [{"f:metadata": {}, "f:kind": {}}, {".": {}, "f:data": {}}, {"f:data": {"f:gone": {}, "f:a": {"f:below": {}}}}],
+    )
     async def test_managed_fields_of_a_client_remove_nothing_that_every_object_has(
         self, api: RawApi, fields: dict[str, Any]
     ) -> None:

@@ -4,6 +4,8 @@ import copy
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from trainwright.cluster.apiserver.schema.builtin import definition
 from trainwright.cluster.apiserver.writes.json_patch import PatchError
@@ -77,11 +79,51 @@ class TestStrategicMerge:
         patched = self.patched(target, {"containers": [{"name": "a", "command": ["z"]}]})
         assert patched["containers"][0]["command"] == ["z"]
 
+    def test_map_can_be_emptied_and_list_replaced(self) -> None:
+        target = {"nodeSelector": {"a": "b"}, "containers": [{"name": "a", "image": "x"}], "hostname": "h"}
+        patch = {
+            "nodeSelector": {"$patch": "delete"},
+            "containers": [{"$patch": "replace"}, {"name": "b"}],
+            "hostname": None,
+        }
+        assert self.patched(target, patch) == {"nodeSelector": {}, "containers": [{"name": "b"}]}
+
+    def test_value_of_another_type_is_replaced(self) -> None:
+        target = {"containers": "none", "nodeSelector": ["x"]}
+        assert self.patched(target, {"containers": [{"name": "a"}], "nodeSelector": {"a": "b"}}) == {
+            "containers": [{"name": "a"}],
+            "nodeSelector": {"a": "b"},
+        }
+
+    @given(
+        st.lists(st.sampled_from("abcd"), unique=True),
+        st.lists(st.sampled_from("abcd"), unique=True),
+        st.permutations("abcd"),
+    )
+    def test_merged_list_has_all_elements_in_the_clients_order(
+        self, present: list[str], sent: list[str], order: list[str]
+    ) -> None:
+        patch = {
+            "containers": [{"name": name, "image": "new"} for name in sent],
+            "$setElementOrder/containers": [{"name": name} for name in order],
+        }
+        merged = self.patched({"containers": [{"name": name, "image": "old"} for name in present]}, patch)["containers"]
+        images = {element["name"]: element["image"] for element in merged}
+        assert images == dict.fromkeys(present, "old") | dict.fromkeys(sent, "new")
+        assert list(images) == [name for name in order if name in images]
+
+    def test_order_of_a_missing_list_changes_nothing(self) -> None:
+        assert self.patched({}, {"$setElementOrder/containers": [{"name": "a"}]}) == {}
+
     @pytest.mark.parametrize(
         ("patch", "message"),
         [
             ([], "a strategic merge patch is a JSON object"),
             ({"$patch": "dance"}, "unknown \\$patch type 'dance'"),
+            ({"$retainKeys": "name"}, "\\$retainKeys must be a list, not 'name'"),
+            ({"$setElementOrder/containers": {}}, "must be a list, not {}"),
+            ({"$deleteFromPrimitiveList/containers": 7}, "must be a list, not 7"),
+            ({"containers": ["x"]}, "does not contain declared merge key: name"),
             ({"containers": [{"image": "x"}]}, "does not contain declared merge key: name"),
         ],
     )
