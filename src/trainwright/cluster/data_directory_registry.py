@@ -13,7 +13,8 @@ from functools import cache
 from itertools import islice
 from pathlib import Path
 
-from trainwright.cluster.datadir import DataDir, write_atomically
+from trainwright.atomic_files import write_atomically
+from trainwright.cluster.datadir import DataDir
 from trainwright.cluster.linux.mounts import is_below, read_mounts
 from trainwright.cluster.owned_paths import UntrustedPathError, open_private_directory
 

@@ -8,7 +8,6 @@ import fcntl
 import os
 import secrets
 import stat
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Self
 
 import msgspec
 
+from trainwright.atomic_files import write_atomically
 from trainwright.cluster.address_range import AddressRange, parse_range
 from trainwright.cluster.node_settings import NodeSettings
 from trainwright.cluster.owned_paths import (
@@ -382,21 +382,6 @@ def this_process() -> ProcessIdentity:
     if found is None:
         raise DataDirError("/proc does not show this process: the embedded cluster needs Linux with /proc mounted")
     return found
-
-
-def write_atomically(path: Path, content: bytes) -> None:
-    """Writes a private file: a crash leaves the old content or the new one, and on return it is on the disk."""
-    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")  # mode 0600
-    temporary = Path(name)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
 
 
 def _read_text(path: Path) -> str | None:

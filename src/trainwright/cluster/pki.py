@@ -12,7 +12,7 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from trainwright.cluster.datadir import write_atomically
+from trainwright.atomic_files import write_atomically
 from trainwright.net.certificate_authority import Authority, load_authority, new_authority
 
 SERVER_NAMES = (

@@ -18,6 +18,7 @@ from trainwright.cli.errors import CommandError
 from trainwright.cli.manifests.decode_errors import explain_type_error
 from trainwright.cli.manifests.reader import Document
 from trainwright.cli.spelling import did_you_mean, nearest, unknown_fields
+from trainwright.kube.client.discovery import discovery_path, read_resources
 from trainwright.kube.client.errors import AlreadyExists, ApiError, BadRequest, Invalid, NotFound, is_undecodable
 from trainwright.kube.client.sync_client import SyncClient
 from trainwright.objects import Object
@@ -101,17 +102,11 @@ class ResourceMapper:
         return found
 
     def _discover(self, api_version: str) -> dict[str, Resource]:
-        group, _, version = api_version.rpartition("/")
-        path = f"/apis/{api_version}" if group else f"/api/{version}"
         try:
-            answer = msgspec.json.decode(self._client.raw("GET", path))
+            response = self._client.raw("GET", discovery_path(api_version))
         except NotFound:
             return {}
-        return {
-            entry["kind"]: Resource(group, version, entry["name"], entry["kind"], namespaced=bool(entry["namespaced"]))
-            for entry in answer.get("resources") or ()
-            if "/" not in entry["name"]
-        }
+        return {found.resource.kind: found.resource for found in read_resources(api_version, response)}
 
 
 def unknown_kind(document: Document, served: Mapping[str, Resource]) -> str:

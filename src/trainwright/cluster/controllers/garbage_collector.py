@@ -12,8 +12,8 @@ from enum import Enum
 
 import msgspec
 
-from trainwright.cluster.discovery import discover
 from trainwright.kube.client.async_client import Client
+from trainwright.kube.client.discovery import discover
 from trainwright.kube.client.errors import ApiError, NotFound, Unreachable
 from trainwright.kube.controller.controller import Controller
 from trainwright.kube.controller.object_key import ObjectKey

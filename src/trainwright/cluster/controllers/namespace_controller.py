@@ -8,8 +8,8 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
-from trainwright.cluster.discovery import discover
 from trainwright.kube.client.async_client import Client
+from trainwright.kube.client.discovery import discover
 from trainwright.kube.client.errors import Conflict, NotFound
 from trainwright.kube.controller.controller import Controller
 from trainwright.kube.controller.outcome import Done, Outcome, Retry

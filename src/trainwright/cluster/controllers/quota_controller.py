@@ -6,8 +6,8 @@ Admission enforces quotas without it. Pods are watched while a quota exists; oth
 import asyncio
 import logging
 
-from trainwright.cluster.discovery import discover
 from trainwright.kube.client.async_client import Client
+from trainwright.kube.client.discovery import discover
 from trainwright.kube.client.errors import NotFound
 from trainwright.kube.controller.controller import Controller
 from trainwright.kube.controller.object_key import ObjectKey

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import msgspec
 
-from trainwright.cluster.datadir import write_atomically
+from trainwright.atomic_files import write_atomically
 from trainwright.cluster.images.blobs import StoreError
 from trainwright.cluster.images.reference import ImageReference, InvalidReferenceError
 

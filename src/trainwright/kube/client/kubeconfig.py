@@ -6,7 +6,6 @@ Errors are one line that names the file, the field and the fix. The result is a 
 import base64
 import binascii
 import os
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -14,6 +13,8 @@ from typing import Any, Literal
 from urllib.parse import urlsplit
 
 import yaml
+
+from trainwright.atomic_files import write_atomically
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
@@ -404,13 +405,4 @@ def _replace_file(path: Path, document: dict[str, Any]) -> None:
     """Replaces the file atomically. A symbolic link stays one."""
     target = path.resolve()
     target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    handle, temporary = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)  # has mode 0600
-    try:
-        with os.fdopen(handle, "w") as file:
-            yaml.safe_dump(document, file, sort_keys=False)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(temporary).replace(target)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    write_atomically(target, yaml.safe_dump(document, sort_keys=False).encode())

@@ -11,7 +11,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Protocol, Self
 
-from trainwright.cluster.datadir import write_atomically
+from trainwright.atomic_files import write_atomically
 from trainwright.cluster.images.reference import DEFAULT_REGISTRY, ImageReference
 from trainwright.programs import find_program
 

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NoReturn
 
-from trainwright.cluster.discovery import find_resource
 from trainwright.cluster.node.pods.pod_directory import Owner, PodDirectory, removed_pod_directories
 from trainwright.kube.client.async_client import Client
+from trainwright.kube.client.discovery import find_resource
 from trainwright.kube.client.errors import NotFound
 from trainwright.kube.controller.controller import Controller
 from trainwright.kube.controller.outcome import Done, Outcome, RequeueAfter, Retry
