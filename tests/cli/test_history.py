@@ -123,8 +123,10 @@ def replace_uid(run: RunRecord, uid: str) -> RunRecord:
 
 
 def test_a_history_that_cannot_be_written_is_no_error(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
+    (tmp_path / "file").write_text("of the user")
     append(tmp_path / "file" / "history.jsonl", run_of(job(), state="Succeeded", now=NOW))
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+    assert (tmp_path / "file").read_text() == "of the user"
 
 
 @pytest.mark.parametrize("state_home", ["", "relative"])

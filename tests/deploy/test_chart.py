@@ -174,7 +174,7 @@ def test_the_schema_allows_no_unknown_field_anywhere() -> None:
 
 
 def test_the_chart_can_be_a_dependency(helm: Helm) -> None:
-    helm.render("--set", "global.registry=example")
+    assert helm.render("--set", "global.registry=example") == helm.render()
 
 
 # Objects
