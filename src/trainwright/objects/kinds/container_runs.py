@@ -18,6 +18,12 @@ class Line(NamedTuple):
     at: float | None = None
 
 
+def timed_line(raw: bytes) -> Line:
+    """A line of a log that was requested from the API with timestamps."""
+    stamp, _, text = raw.decode(errors="replace").rstrip("\n").partition(" ")
+    return Line(text, unix_seconds(stamp))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerRun:
     """Times are seconds since the epoch."""

@@ -24,9 +24,9 @@ from trainwright.kube.client.errors import ApiError, Conflict, NotFound, Unreach
 from trainwright.kube.controller.deduplicator import Deduplicator
 from trainwright.objects import Object
 from trainwright.objects.conditions import is_condition_true
-from trainwright.objects.kinds.container_runs import ContainerRun, Line, RunKey, runs_in_status
+from trainwright.objects.kinds.container_runs import ContainerRun, Line, RunKey, runs_in_status, timed_line
 from trainwright.objects.kinds.pods import Pod
-from trainwright.objects.times import format_time, parse_time
+from trainwright.objects.times import format_time
 from trainwright.operator.reconcile.caches import Caches
 from trainwright.operator.reconcile.event_buffer import EventBuffer
 from trainwright.operator.reconcile.observer import Observer
@@ -181,7 +181,7 @@ class FailureReporter:
             previous=run.previous,
         )
         try:
-            return tuple([_timed(raw) async for raw in lines])
+            return tuple([timed_line(raw) async for raw in lines])
         except (ApiError, Unreachable) as error:
             log.debug("failed to read the log of pod %s: %s", run.pod, error)  # deleted already, or not allowed
             return ()
@@ -244,12 +244,3 @@ def status_field(diagnosis: Diagnosis) -> Object:
         "followers": list(diagnosis.followers),
     }
     return {name: value for name, value in fields.items() if value not in (None, "", [])}
-
-
-def _timed(raw: bytes) -> Line:
-    """A line of a log that was requested with timestamps."""
-    stamp, _, text = raw.decode(errors="replace").rstrip("\n").partition(" ")
-    try:
-        return Line(text, parse_time(stamp).timestamp())
-    except ValueError:
-        return Line(text)

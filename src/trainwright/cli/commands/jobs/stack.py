@@ -14,7 +14,13 @@ import click
 from trainwright.cli.errors import CommandError
 from trainwright.cli.jobs.arguments import job_argument
 from trainwright.cli.jobs.pods.ranks import RankPod, latest_of_each_rank, rank_pods, select_rank
-from trainwright.cli.jobs.pods.stacks_by_exec import StacksByExec, new_lines, py_spy_error
+from trainwright.cli.jobs.pods.stacks_by_exec import (
+    StacksByExec,
+    no_handler,
+    print_new_lines,
+    print_stack,
+    py_spy_error,
+)
 from trainwright.cli.jobs.references import FoundJob, find_job
 from trainwright.cli.jobs.session import Session, cluster_command
 from trainwright.cli.output.console import plain_text
@@ -141,9 +147,7 @@ def _dump_by_py_spy(job: FoundJob, session: Session, processes: list[PythonProce
             failed += 1
             click.echo(plain_text(f"  {py_spy_error(done.stderr)}"), err=True)
             continue
-        # The first two lines name the process again.
-        for line in "\n".join(done.stdout.splitlines()[2:]).strip("\n").splitlines():
-            click.echo(plain_text(f"  {line}") if line else "")
+        print_stack(done.stdout)
     return failed
 
 
@@ -179,7 +183,7 @@ def _dump_by_signal(session: Session, processes: list[PythonProcess], number: si
     for process in processes:
         click.echo(process.title)
         if not catches(process.process.pid, number):
-            click.echo(f"  it has no handler for {number.name}, which would end it: nothing was sent", err=True)
+            click.echo(no_handler(number.name), err=True)
             failed += 1
             continue
         start = time.time()
@@ -189,6 +193,5 @@ def _dump_by_signal(session: Session, processes: list[PythonProcess], number: si
             click.echo(f"  failed to send {number.name}: {error.strerror}", err=True)
             failed += 1
             continue
-        for text in new_lines(session, process.pod, start):
-            click.echo(plain_text(f"  {text}"))
+        print_new_lines(session, process.pod, start)
     return failed

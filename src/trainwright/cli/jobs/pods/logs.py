@@ -12,8 +12,7 @@ from typing import NamedTuple
 from trainwright.cli.jobs.pods.ranks import RankPod
 from trainwright.cli.jobs.session import Session
 from trainwright.cluster.facade import DataDir, RunLog, whole_lines
-from trainwright.objects.kinds.container_runs import ContainerRun
-from trainwright.objects.times import parse_time
+from trainwright.objects.kinds.container_runs import ContainerRun, timed_line
 
 _LINE_BYTES = 1024
 """More than most lines of a log."""
@@ -100,7 +99,6 @@ def _lines_from_api(session: Session, run: ContainerRun, wanted: LogRange) -> It
         tail_lines=wanted.tail,
         timestamps=True,
     ):
-        stamp, _, text = raw.decode(errors="replace").rstrip("\n").partition(" ")
-        with contextlib.suppress(ValueError):
-            last = max(last, parse_time(stamp).timestamp())
-        yield LoggedLine(last, run, text)
+        line = timed_line(raw)
+        last = max(last, line.at or 0.0)
+        yield LoggedLine(last, run, line.text)

@@ -67,23 +67,20 @@ class StacksByExec:
         if code:
             click.echo(plain_text(f"  {py_spy_error(error)}"), err=True)
             return False
-        # The first two lines name the process again.
-        for line in "\n".join(output.splitlines()[2:]).strip("\n").splitlines():
-            click.echo(plain_text(f"  {line}") if line else "")
+        print_stack(output)
         return True
 
     def _dump_by_signal(self, pod: RankPod, pid: str, handled: int) -> bool:
         name = f"SIG{self._signal}"
         if not handled >> (_SIGNALS[str(self._signal)] - 1) & 1:
-            click.echo(f"  it has no handler for {name}, which would end it: nothing was sent", err=True)
+            click.echo(no_handler(name), err=True)
             return False
         start = time.time()
         code, _, error = self._run(pod, "sh", "-c", f"kill -{self._signal} {pid}")
         if code:
             click.echo(plain_text(f"  failed to send {name}: {error}"), err=True)
             return False
-        for text in new_lines(self._session, pod, start):
-            click.echo(plain_text(f"  {text}"))
+        print_new_lines(self._session, pod, start)
         return True
 
     def _run(self, pod: RankPod, *command: str) -> tuple[int, str, str]:
@@ -101,8 +98,18 @@ def py_spy_error(text: str) -> str:
     return message
 
 
-def new_lines(session: Session, pod: RankPod, start: float) -> list[str]:
-    """The lines of the log since `start`, when no more come or the time is over."""
+def no_handler(signal_name: str) -> str:
+    return f"  it has no handler for {signal_name}, which would end it: nothing was sent"
+
+
+def print_stack(output: str) -> None:
+    """What py-spy says of one process. Its first two lines name the process again."""
+    for line in "\n".join(output.splitlines()[2:]).strip("\n").splitlines():
+        click.echo(plain_text(f"  {line}") if line else "")
+
+
+def print_new_lines(session: Session, pod: RankPod, start: float) -> None:
+    """Prints the lines of the log since `start`, when no more come or the time is over."""
     deadline, seen = time.monotonic() + _LOG_SECONDS, -1
     lines: list[str] = []
     while time.monotonic() < deadline and len(lines) != seen:
@@ -110,4 +117,5 @@ def new_lines(session: Session, pod: RankPod, start: float) -> list[str]:
         time.sleep(0.2)
         runs = current_runs(logged_runs([pod]))
         lines = [line.text for run in runs for line in read_log(session, run, LogRange(since=start))]
-    return lines
+    for text in lines:
+        click.echo(plain_text(f"  {text}"))
