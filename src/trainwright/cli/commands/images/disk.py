@@ -1,7 +1,7 @@
 """`trainwright image prune` and `df`: the disk space of images."""
 
 import os
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -78,15 +78,6 @@ def _remove_build_cache(store: ImageStore) -> int:
     return size
 
 
-@dataclass(frozen=True)
-class _Row:
-    type: str
-    total: int
-    active: int
-    size: int
-    reclaimable: int
-
-
 @click.command(name="df")
 @click.option("-v", "--verbose", is_flag=True, help="Show each image, with what it shares with others.")
 @output_flag("table", "json", "yaml")
@@ -101,33 +92,24 @@ def df_command(store: ImageStore, verbose: bool, output: str) -> None:
     images = _image_rows(store) if verbose else []
     if verbose:
         if output != "table":
-            click.echo(object_text({"Images": images, "BuildCache": {"Size": rows[-1].size}}, output))
+            click.echo(object_text({"Images": images, "BuildCache": {"Size": rows[-1]["Size"]}}, output))
             return
         click.echo("Images space usage:\n")
         table = [[str(cell) for cell in row.values()] for row in images]
         for line in table_lines(_IMAGE_COLUMNS, table):
             click.echo(line)
-        click.echo(f"\nBuild cache usage: {size_text(rows[-1].size)}")
+        click.echo(f"\nBuild cache usage: {size_text(rows[-1]['Size'])}")
         return
     if output != "table":
-        documents = [
-            {
-                "Type": row.type,
-                "TotalCount": row.total,
-                "Active": row.active,
-                "Size": row.size,
-                "Reclaimable": row.reclaimable,
-            }
-            for row in rows
-        ]
-        click.echo(object_text(documents, output))
+        click.echo(object_text(rows, output))
         return
-    cells = [(row.type, str(row.total), str(row.active), size_text(row.size), _reclaimable_text(row)) for row in rows]
+    counts = ("Type", "TotalCount", "Active")
+    cells = [(*(str(row[field]) for field in counts), size_text(row["Size"]), _reclaimable_text(row)) for row in rows]
     for line in table_lines(("TYPE", "TOTAL", "ACTIVE", "SIZE", "RECLAIMABLE"), cells):
         click.echo(line)
 
 
-def _usage(store: ImageStore) -> list[_Row]:
+def _usage(store: ImageStore) -> list[dict[str, Any]]:
     images = store.images()
     used = _used(store)
     active = {image.id: image for image in images if image.descriptor.digest in used}
@@ -136,24 +118,23 @@ def _usage(store: ImageStore) -> list[_Row]:
     layers = {f"sha256:{path.name}": _size(path) for path in store.layers.glob("*") if path.is_dir()}
     kept_layers = {diff_id for image in active.values() for diff_id in image.config.rootfs.diff_ids}
     build = [store.directory / name for name in _BUILD_DIRECTORIES if (store.directory / name).is_dir()]
-    build_size = sum(map(_size, build))
+    entries = sum(1 for path in build for _ in path.iterdir())
     return [
-        _Row(
-            "Images",
-            len({image.id for image in images}),
-            len(active),
-            sum(blobs.values()),
-            sum(size for digest, size in blobs.items() if digest not in kept),
-        ),
-        _Row(
-            "Unpacked Layers",
-            len(layers),
-            len(kept_layers & layers.keys()),
-            sum(layers.values()),
-            sum(size for diff_id, size in layers.items() if diff_id not in kept_layers),
-        ),
-        _Row("Build Cache", sum(1 for path in build for _ in path.iterdir()), 0, build_size, build_size),
+        _usage_row("Images", len({image.id for image in images}), len(active), blobs, kept),
+        _usage_row("Unpacked Layers", len(layers), len(kept_layers & layers.keys()), layers, kept_layers),
+        _usage_row("Build Cache", entries, 0, {str(path): _size(path) for path in build}, set()),
     ]
+
+
+def _usage_row(type_: str, total: int, active: int, sizes: Mapping[str, int], kept: set[str]) -> dict[str, Any]:
+    """`sizes` are by digest; what is not `kept` can be reclaimed."""
+    return {
+        "Type": type_,
+        "TotalCount": total,
+        "Active": active,
+        "Size": sum(sizes.values()),
+        "Reclaimable": sum(size for name, size in sizes.items() if name not in kept),
+    }
 
 
 def _image_rows(store: ImageStore) -> list[dict[str, Any]]:
@@ -180,9 +161,9 @@ def _image_rows(store: ImageStore) -> list[dict[str, Any]]:
     return rows
 
 
-def _reclaimable_text(row: _Row) -> str:
-    share = f" ({100 * row.reclaimable // row.size}%)" if row.size else ""
-    return size_text(row.reclaimable) + share
+def _reclaimable_text(row: Mapping[str, Any]) -> str:
+    share = f" ({100 * row['Reclaimable'] // row['Size']}%)" if row["Size"] else ""
+    return size_text(row["Reclaimable"]) + share
 
 
 def _used(store: ImageStore) -> set[str]:

@@ -85,16 +85,9 @@ def ls_command(
     rows = [describe_row(image, no_trunc=no_trunc) for image in shown]
     if quiet:
         _print_lines(dict.fromkeys(str(row["ID"]) for row in rows))
-    elif template:
-        _print_lines(_formatted(template, rows))
-    elif output != "table":
-        click.echo(object_text(rows, output))
     else:
-        fields = ["Repository", "Tag", "ID", "CreatedSince", "Size"]
-        if digests:
-            fields.insert(2, "Digest")
-        head = [_HEADS[field] for field in fields]
-        _print_lines(table_lines(head, [[str(row[field]) for field in fields] for row in rows]))
+        fields = ["Repository", "Tag", *(["Digest"] if digests else []), "ID", "CreatedSince", "Size"]
+        _print_rows(rows, {field: _HEADS[field] for field in fields}, template, output)
 
 
 @click.command(name="history")
@@ -114,14 +107,21 @@ def history_command(
     rows = _history(image, no_trunc=no_trunc)
     if quiet:
         _print_lines(str(row["ID"]) for row in rows)
-    elif template:
+    else:
+        fields = ("ID", "CreatedSince", "CreatedBy", "Size", "Comment")
+        _print_rows(rows, {field: _HEADS[field] for field in fields} | {"ID": "IMAGE"}, template, output)
+
+
+def _print_rows(
+    rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str], template: str | None, output: str
+) -> None:
+    """`columns` are the fields of a table, with their heads."""
+    if template:
         _print_lines(_formatted(template, rows))
     elif output != "table":
         click.echo(object_text(rows, output))
     else:
-        fields = ("ID", "CreatedSince", "CreatedBy", "Size", "Comment")
-        head = ("IMAGE", *(_HEADS[field] for field in fields[1:]))
-        _print_lines(table_lines(head, [[str(row[field]) for field in fields] for row in rows]))
+        _print_lines(table_lines(list(columns.values()), [[str(row[field]) for field in columns] for row in rows]))
 
 
 def _formatted(template: str, rows: Sequence[Mapping[str, Any]]) -> Iterable[str]:
