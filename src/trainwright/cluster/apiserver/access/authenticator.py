@@ -14,7 +14,7 @@ from trainwright.cluster.apiserver.access.service_account_tokens import (
     Authenticated,
     ServiceAccountTokens,
 )
-from trainwright.cluster.apiserver.access.token_signer import InvalidTokenError, looks_like_token
+from trainwright.cluster.apiserver.access.token_signer import InvalidTokenError, UnknownTokenError, looks_like_token
 from trainwright.cluster.apiserver.access.users import (
     ADMIN,
     ANONYMOUS,
@@ -58,7 +58,7 @@ class Authenticator:
                 raise InvalidTokenError("the token is for this API server only")
             return Authenticated(ADMIN, (ISSUER,))
         if not looks_like_token(token):
-            raise InvalidTokenError("invalid bearer token")
+            raise UnknownTokenError("invalid bearer token")
         return self._tokens.authenticate(token, audiences, now)
 
     def _sender(self, headers: Headers, certificate: Mapping[str, Any] | None, now: datetime) -> UserInfo:

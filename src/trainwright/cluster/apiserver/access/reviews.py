@@ -15,7 +15,7 @@ from trainwright.cluster.apiserver.access.authorizer import Authorizer
 from trainwright.cluster.apiserver.access.request_info import Attributes
 from trainwright.cluster.apiserver.access.rules import PolicyRule
 from trainwright.cluster.apiserver.access.service_account_tokens import ISSUER
-from trainwright.cluster.apiserver.access.token_signer import InvalidTokenError
+from trainwright.cluster.apiserver.access.token_signer import InvalidTokenError, UnknownTokenError
 from trainwright.cluster.apiserver.access.users import UserInfo
 from trainwright.objects import Object, field_errors
 from trainwright.objects.field_errors import FieldError
@@ -120,10 +120,10 @@ class Reviewer:
             raise errors.bad_request("token is required for TokenReview in authentication")
         try:
             found = self.authenticator.authenticate_token(spec.token, spec.audiences or (ISSUER,), now)
+        except UnknownTokenError:
+            return {"user": {}, "error": "invalid bearer token"}
         except InvalidTokenError as error:
-            known = {"invalid bearer token", "invalid signature", "invalid token"}
-            reason = "invalid bearer token" if str(error) in known else f"[invalid bearer token, {error}]"
-            return {"user": {}, "error": reason}
+            return {"user": {}, "error": f"[invalid bearer token, {error}]"}
         return {"authenticated": True, "user": found.user.as_object(), "audiences": list(found.audiences)}
 
     def _rules(self, user: UserInfo, namespace: str) -> Object:

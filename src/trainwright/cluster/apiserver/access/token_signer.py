@@ -29,6 +29,10 @@ class InvalidTokenError(Exception):
     """The token is not signed by this cluster, or no longer valid; the message says why."""
 
 
+class UnknownTokenError(InvalidTokenError):
+    """The token is not signed by this cluster."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Key:
     private: "ec.EllipticCurvePrivateKey"
@@ -101,11 +105,11 @@ class TokenSigner:
             header, claims = (_decoded(part) for part in signed.split(".", 1))
             raw = _unbase64(signature)
             if header.get("alg") != "ES256" or len(raw) != 2 * _WORD:
-                raise InvalidTokenError("invalid signature")
+                raise UnknownTokenError("invalid signature")
             numbers = (int.from_bytes(raw[:_WORD], "big"), int.from_bytes(raw[_WORD:], "big"))
             self.key().public.verify(encode_dss_signature(*numbers), signed.encode(), ec.ECDSA(hashes.SHA256()))
         except (ValueError, UnicodeError, AttributeError, InvalidSignature) as error:
-            raise InvalidTokenError("invalid signature") from error
+            raise UnknownTokenError("invalid signature") from error
         return claims
 
 
@@ -130,4 +134,4 @@ def _unbase64(text: str) -> bytes:
     try:
         return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
     except binascii.Error as error:
-        raise InvalidTokenError("invalid token") from error
+        raise UnknownTokenError("invalid token") from error
