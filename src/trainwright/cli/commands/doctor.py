@@ -144,17 +144,17 @@ def ports_finding(shared: str) -> Finding:
 
 
 def check_resources(data: DataDir) -> Iterator[Finding]:
-    low = is_disk_low(data.path)
-    advice = "checkpoints and logs need space: delete files, or choose another disk with --data-dir" if low else ""
-    yield Finding("disk", f"{free_disk(data.path)} at {data.path}", "note" if low else "ok", advice)
-    _, available = memory()
-    little = available < _LITTLE_MEMORY
-    advice = "ranks may be killed by the kernel: end other programs" if little else ""
-    yield Finding("memory", f"{free_memory()}, {os.cpu_count()} cores", "note" if little else "ok", advice)
+    advice = "checkpoints and logs need space: delete files, or choose another disk with --data-dir"
+    yield _note_if(is_disk_low(data.path), "disk", f"{free_disk(data.path)} at {data.path}", advice)
+    little = memory()[1] < _LITTLE_MEMORY
+    advice = "ranks may be killed by the kernel: end other programs"
+    yield _note_if(little, "memory", f"{free_memory()}, {os.cpu_count()} cores", advice)
     limit = open_file_limit()
-    few = limit < _OPEN_FILES
-    advice = "raise it: ulimit -n 4096" if few else ""
-    yield Finding("files", f"{limit} open files allowed", "note" if few else "ok", advice)
+    yield _note_if(limit < _OPEN_FILES, "files", f"{limit} open files allowed", "raise it: ulimit -n 4096")
+
+
+def _note_if(is_low: bool, topic: str, text: str, advice: str) -> Finding:
+    return Finding(topic, text, "note", advice) if is_low else Finding(topic, text)
 
 
 def check_gpus(data: DataDir) -> Iterator[Finding]:

@@ -248,10 +248,7 @@ def stopped_message(pods: int) -> str:
 def _start_detached(data: DataDir, flags: UpFlags, *, verbose: bool) -> None:
     console = Console.of()
     running = data.running()
-    if running:
-        _report_running(running, data, flags, console)
-        return
-    record, notes = start_detached(data, flags, verbose=verbose)
+    record, notes = (running, None) if running else start_detached(data, flags, verbose=verbose)
     if notes is None:
         _report_running(record, data, flags, console)
         return
