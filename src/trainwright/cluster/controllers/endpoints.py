@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from trainwright.objects import Object
 from trainwright.objects.decimals import parse_decimal
-from trainwright.objects.kinds.pods import PodReadinessStatus
+from trainwright.objects.kinds.pods import PodPortsSpec, PodReadinessStatus
 from trainwright.objects.kinds.services import SERVICE_NAME
 from trainwright.objects.metadata import ObjectMeta, View, controller_reference
 
@@ -23,23 +23,9 @@ _MAX_ENDPOINTS = 1000
 _OVER_CAPACITY = "endpoints.kubernetes.io/over-capacity"
 
 
-class ContainerPort(View, frozen=True):
-    name: str = ""
-    container_port: int = 0
-    protocol: str = "TCP"
-
-
-class Container(View, frozen=True):
-    ports: tuple[ContainerPort, ...] = ()
-    restart_policy: str = ""
-
-
-class EndpointPodSpec(View, frozen=True):
-    node_name: str = ""
+class EndpointPodSpec(PodPortsSpec, frozen=True):
     hostname: str = ""
     subdomain: str = ""
-    containers: tuple[Container, ...] = ()
-    init_containers: tuple[Container, ...] = ()
 
 
 class EndpointPod(View, frozen=True):
@@ -73,11 +59,9 @@ def find_port(pod: EndpointPod, port: Object) -> int | None:
     target = port.get("targetPort", port.get("port"))
     if isinstance(target, int):
         return target
-    sidecars = [container for container in pod.spec.init_containers if container.restart_policy == "Always"]
-    for container in [*pod.spec.containers, *sidecars]:
-        for declared in container.ports:
-            if (declared.name, declared.protocol) == (target, port.get("protocol", "TCP")):
-                return declared.container_port
+    for declared in pod.spec.ports:
+        if (declared.name, declared.protocol) == (target, port.get("protocol", "TCP")):
+            return declared.container_port
     return None
 
 

@@ -1,10 +1,7 @@
 """The host ports of a pod, and what users should know about them. Pure."""
 
 import ipaddress
-from collections.abc import Container as Collection
-from collections.abc import Iterator
-
-import msgspec
+from collections.abc import Container, Iterator
 
 from trainwright.cluster.proxy.forwarded_ports import (
     Endpoint,
@@ -14,7 +11,7 @@ from trainwright.cluster.proxy.forwarded_ports import (
     not_forwarded,
 )
 from trainwright.objects.kinds.nodes import NODE_ADDRESS
-from trainwright.objects.kinds.pods import PodAddressStatus
+from trainwright.objects.kinds.pods import ContainerPort, PodAddressStatus, PodPortsSpec
 from trainwright.objects.metadata import ObjectMeta, View
 
 _ANY = frozenset({"", "0.0.0.0", "::"})  # noqa: S104 - compared with, never bound
@@ -22,40 +19,18 @@ _LOOPBACK = ipaddress.ip_network("127.0.0.0/16")
 """The other loopback addresses belong to pods and Services of the clusters on this machine."""
 
 
-class ContainerPort(View, frozen=True):
-    container_port: int = 0
-    host_port: int = 0
-    host_ip: str = msgspec.field(name="hostIP", default="")
-    protocol: str = "TCP"
-
-
-class Container(View, frozen=True):
-    ports: tuple[ContainerPort, ...] = ()
-    restart_policy: str = ""
-
-
-class HostPortPodSpec(View, frozen=True):
-    node_name: str = ""
-    host_network: bool = False
-    containers: tuple[Container, ...] = ()
-    init_containers: tuple[Container, ...] = ()
-
-
 class HostPortPod(View, frozen=True):
     metadata: ObjectMeta
-    spec: HostPortPodSpec = HostPortPodSpec()
+    spec: PodPortsSpec = PodPortsSpec()
     status: PodAddressStatus = PodAddressStatus()
 
     @property
     def host_ports(self) -> list[ContainerPort]:
         """None with the network of the machine: what the programs listen on is there already."""
-        if self.spec.host_network:
-            return []
-        sidecars = [container for container in self.spec.init_containers if container.restart_policy == "Always"]
-        return [port for container in (*self.spec.containers, *sidecars) for port in container.ports if port.host_port]
+        return [] if self.spec.host_network else [port for port in self.spec.ports if port.host_port]
 
 
-def host_ports(pod: HostPortPod, own_ports: Collection[str]) -> list[ForwardedPort]:
+def host_ports(pod: HostPortPod, own_ports: Container[str]) -> list[ForwardedPort]:
     """`own_ports` are the nodes whose pods have ports of their own."""
     if not pod.status.is_reachable:
         return []

@@ -91,6 +91,34 @@ class PodStatus(PodReadinessStatus, frozen=True):
     init_container_statuses: tuple[ContainerStatus, ...] = ()
 
 
+class ContainerPort(View, frozen=True):
+    name: str = ""
+    container_port: int = 0
+    host_port: int = 0
+    host_ip: str = msgspec.field(name="hostIP", default="")
+    protocol: str = "TCP"
+
+
+class ContainerWithPorts(View, frozen=True):
+    ports: tuple[ContainerPort, ...] = ()
+    restart_policy: str = ""
+
+
+class PodPortsSpec(View, frozen=True):
+    """The part of the spec that says which ports a pod declares."""
+
+    node_name: str = ""
+    host_network: bool = False
+    containers: tuple[ContainerWithPorts, ...] = ()
+    init_containers: tuple[ContainerWithPorts, ...] = ()
+
+    @property
+    def ports(self) -> list[ContainerPort]:
+        """The ports of containers, and of init containers that run beside them."""
+        sidecars = (container for container in self.init_containers if container.restart_policy == "Always")
+        return [port for container in (*self.containers, *sidecars) for port in container.ports]
+
+
 class PodSpec(View, frozen=True):
     node_name: str = ""
     restart_policy: str = "Always"
