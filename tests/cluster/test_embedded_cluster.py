@@ -135,6 +135,7 @@ async def test_stored_objects_of_kinds_that_are_not_served_any_more_are_left_alo
     metadata = {"name": "nightly", "namespace": "team", "uid": "1"}
     cron_job = {"apiVersion": "batch/v1", "kind": "CronJob", "metadata": metadata, "spec": {"schedule": "@daily"}}
     owner = {"apiVersion": "batch/v1", "kind": "CronJob", "name": "nightly", "uid": "1", "controller": True}
+    old_set = {"apiVersion": "v1", "kind": "ReplicationController", "metadata": {**metadata, "uid": "2"}}
     job = batch_job("nightly-1")
     job["metadata"] |= {"namespace": "team", "ownerReferences": [owner]}
     async with embedded_cluster(tmp_path, with_node=False) as cluster, Client(cluster.config) as client:
@@ -142,6 +143,7 @@ async def test_stored_objects_of_kinds_that_are_not_served_any_more_are_left_alo
         await client.create(BATCH_JOBS, job)
     store = ObjectStore(DataDir(tmp_path).store)
     await store.guaranteed_update("cronjobs.batch", "team", "nightly", lambda _old: cron_job)
+    await store.guaranteed_update("replicationcontrollers", "team", "nightly", lambda _old: old_set)
     store.close()
 
     async with embedded_cluster(tmp_path, with_node=False) as cluster, Client(cluster.config) as client:

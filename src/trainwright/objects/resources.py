@@ -56,7 +56,6 @@ REPLICA_SETS = Resource("apps", "v1", "replicasets", "ReplicaSet")
 STATEFUL_SETS = Resource("apps", "v1", "statefulsets", "StatefulSet")
 DAEMON_SETS = Resource("apps", "v1", "daemonsets", "DaemonSet")
 CONTROLLER_REVISIONS = Resource("apps", "v1", "controllerrevisions", "ControllerRevision")
-REPLICATION_CONTROLLERS = Resource("", "v1", "replicationcontrollers", "ReplicationController")
 LEGACY_DEPLOYMENTS = Resource("extensions", "v1beta1", "deployments", "Deployment")
 BATCH_JOBS = Resource("batch", "v1", "jobs", "Job")
 ENDPOINT_SLICES = Resource("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice")
@@ -110,7 +109,6 @@ BUILT_IN = (
     STATEFUL_SETS,
     DAEMON_SETS,
     CONTROLLER_REVISIONS,
-    REPLICATION_CONTROLLERS,
     LEGACY_DEPLOYMENTS,
     BATCH_JOBS,
     ENDPOINT_SLICES,

@@ -36,6 +36,7 @@ CONFIG = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "setting
         ({"apiVersion": "batch/v1", "kind": "CronJob"}, "the embedded cluster has no schedules: write a Job"),
         ({"apiVersion": "batch/v1beta1", "kind": "CronJob"}, "the apiVersion of CronJob is batch/v1"),
         ({"apiVersion": "networking.k8s.io/v1", "kind": "Ingress"}, "the embedded cluster has none: reach the Service"),
+        ({"apiVersion": "v1", "kind": "ReplicationController"}, "the embedded cluster has none: write a Deployment"),
         (
             {"apiVersion": "kubeflow.org/v2beta1", "kind": "MPIJob"},
             "this version is not supported yet; write the job for kubeflow.org/v1",

@@ -37,7 +37,6 @@ _CONTROLLERS = (
     "deployment-controller",
     "replicaset-controller",
     "job-controller",
-    "replicationcontroller-controller",
     "statefulset-controller",
     "daemonset-controller",
     "ttl-after-finished-controller",

@@ -37,6 +37,7 @@ _ONLY_ELSEWHERE = {
         "networking.k8s.io/v1",
         "has none: reach the Service at its address or with `kubectl port-forward`",
     ),
+    "ReplicationController": ("v1", "has none: write a Deployment"),
 }
 """Kinds that other clusters serve: their version, and what to do on the embedded cluster."""
 

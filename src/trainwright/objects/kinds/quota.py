@@ -12,9 +12,7 @@ _COMPUTE = ("cpu", "memory", "ephemeral-storage")
 _REQUIRED = ("cpu", "memory", "requests.cpu", "requests.memory", "limits.cpu", "limits.memory")
 """A quota of these refuses pods that do not say how much they need."""
 
-_BY_NAME = {
-    "configmaps", "persistentvolumeclaims", "pods", "replicationcontrollers", "resourcequotas", "secrets", "services",
-}  # fmt: skip
+_BY_NAME = {"configmaps", "persistentvolumeclaims", "pods", "resourcequotas", "secrets", "services"}
 """Kinds that a quota counts by their plural alone; `count/PLURAL.GROUP` counts any kind."""
 
 

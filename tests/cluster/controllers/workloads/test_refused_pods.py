@@ -15,7 +15,6 @@ from trainwright.objects.resources import (
     NAMESPACES,
     PODS,
     REPLICA_SETS,
-    REPLICATION_CONTROLLERS,
     STATEFUL_SETS,
     Resource,
 )
@@ -29,16 +28,6 @@ VIOLATION = 'violates PodSecurity "baseline:latest": hostPath volumes (volume "r
     ("resource", "body", "prefix"),
     [
         (REPLICA_SETS, replica_set(template=TEMPLATE), "Error creating: "),
-        (
-            REPLICATION_CONTROLLERS,
-            {
-                "apiVersion": "v1",
-                "kind": "ReplicationController",
-                "metadata": {"name": "web"},
-                "spec": {"template": TEMPLATE},
-            },
-            "Error creating: ",
-        ),
         (
             STATEFUL_SETS,
             replica_set(template=TEMPLATE, serviceName="web") | {"kind": "StatefulSet"},

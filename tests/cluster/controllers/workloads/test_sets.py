@@ -16,7 +16,6 @@ from trainwright.objects.resources import (
     NODES,
     PERSISTENT_VOLUME_CLAIMS,
     PODS,
-    REPLICATION_CONTROLLERS,
     STATEFUL_SETS,
     Resource,
 )
@@ -201,21 +200,3 @@ async def test_daemon_set_has_a_pod_on_each_node_that_it_selects(cluster: Contro
             await eventually(lambda: pods(cluster), lambda found: not found)
     finally:
         await cluster.client.delete(NODES, name)
-
-
-async def test_replication_controller_keeps_its_number_of_pods(cluster: ControllerCluster) -> None:
-    template = {"metadata": {"labels": {"app": "old"}}, "spec": {"containers": [{"name": "main", "image": "one"}]}}
-    body = {
-        "apiVersion": "v1",
-        "kind": "ReplicationController",
-        "metadata": {"name": "old"},
-        "spec": {"replicas": 2, "template": template},
-    }
-    await create(cluster, REPLICATION_CONTROLLERS, body)
-    found = await eventually(lambda: pods(cluster), lambda seen: len(seen) == 2)
-    assert all(one["metadata"]["generateName"] == "old-" for one in found.values())
-
-    await cluster.client.delete(PODS, next(iter(found)), namespace=cluster.namespace)
-    await eventually(lambda: pods(cluster), lambda seen: len(seen) == 2 and seen.keys() != found.keys())
-    await change(cluster, REPLICATION_CONTROLLERS, "old", {"replicas": 0})
-    await eventually(lambda: pods(cluster), lambda seen: not seen)

@@ -145,18 +145,6 @@ def builtin_types() -> list[ResourceType]:
             returns_deleted_object=True,
         ),
         _row(
-            resources.REPLICATION_CONTROLLERS,
-            "rc",
-            columns=workload_printer_columns.REPLICATION_CONTROLLER,
-            strategy=set_strategies.REPLICATION_CONTROLLER,
-            subresources=("status", "scale"),
-            categories=("all",),
-            selectable_fields={"status.replicas": "0"},
-            counts_generation=True,
-            default_propagation="Orphan",
-            scale=_REPLICAS,
-        ),
-        _row(
             resources.RESOURCE_QUOTAS,
             "quota",
             columns=printer_columns.RESOURCE_QUOTA,

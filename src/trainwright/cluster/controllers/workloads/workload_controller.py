@@ -41,7 +41,6 @@ from trainwright.objects.resources import (
     NODES,
     PODS,
     REPLICA_SETS,
-    REPLICATION_CONTROLLERS,
     STATEFUL_SETS,
     Resource,
 )
@@ -49,14 +48,7 @@ from trainwright.objects.resources import (
 log = logging.getLogger(__name__)
 
 _JOB_NAME = "batch.kubernetes.io/job-name"
-_WORKLOADS = (
-    DEPLOYMENTS,
-    REPLICA_SETS,
-    REPLICATION_CONTROLLERS,
-    STATEFUL_SETS,
-    DAEMON_SETS,
-    BATCH_JOBS,
-)
+_WORKLOADS = (DEPLOYMENTS, REPLICA_SETS, STATEFUL_SETS, DAEMON_SETS, BATCH_JOBS)
 
 Reconcile = Callable[[Object], Awaitable[Outcome | None]]
 
@@ -86,11 +78,10 @@ class WorkloadController:
 
     def _new_reconcilers(self) -> dict[str, Reconcile]:
         """The function that reconciles an object, by its kind."""
-        caches, old_sets = self._caches, REPLICATION_CONTROLLERS
+        caches = self._caches
         return {
             DEPLOYMENTS.kind: DeploymentController(caches).reconcile,
-            REPLICA_SETS.kind: ReplicaSetController(caches, REPLICA_SETS, "replicaset-controller").reconcile,
-            old_sets.kind: ReplicaSetController(caches, old_sets, "replication-controller").reconcile,
+            REPLICA_SETS.kind: ReplicaSetController(caches).reconcile,
             STATEFUL_SETS.kind: StatefulSetController(caches).reconcile,
             DAEMON_SETS.kind: DaemonSetController(caches, self._nodes.all).reconcile,
             BATCH_JOBS.kind: self._job_controller.reconcile,
@@ -170,7 +161,7 @@ class WorkloadController:
 
     def _pod_changed(self, before: Pod | None, after: Pod | None) -> None:
         metadata = [pod.metadata for pod in (before, after) if pod is not None]
-        self._enqueue_owners(metadata, REPLICA_SETS, BATCH_JOBS, REPLICATION_CONTROLLERS, STATEFUL_SETS, DAEMON_SETS)
+        self._enqueue_owners(metadata, REPLICA_SETS, BATCH_JOBS, STATEFUL_SETS, DAEMON_SETS)
         if after is not None and is_tracked(after) and self._job_of(after) is None:
             self._enqueue_untracking(after)
         if after is None:

@@ -107,10 +107,6 @@ JOB = (
     Column("Selector", _selector("<none>"), priority=1),
 )
 STATEFUL_SET = (NAME, Column("Ready", _ready), AGE, *_TEMPLATE)
-REPLICATION_CONTROLLER = (
-    *REPLICA_SET[:-1],
-    Column("Selector", lambda obj, _now: format_labels(value_at(obj, "spec", "selector", default={})), priority=1),
-)
 
 
 def _node_selector(daemon_set: Object, _now: datetime) -> str:

@@ -37,9 +37,7 @@ def claim_pods(owner: Object, pods: Iterable[Pod]) -> Claim:
 
 
 def selector_of(owner: Object) -> LabelSelector:
-    """That of a ReplicationController is a map of labels."""
-    selector = owner["spec"].get("selector") or {}
-    return read_label_selector({"matchLabels": selector} if owner["kind"] == "ReplicationController" else selector)
+    return read_label_selector(owner["spec"].get("selector") or {})
 
 
 def is_active(pod: Pod) -> bool:

@@ -1,4 +1,4 @@
-"""Carries out the plans for ReplicaSets, and for ReplicationControllers, which differ in their selector alone."""
+"""Carries out the plans for ReplicaSets."""
 
 from trainwright.cluster.controllers.workloads.plans.owned_pods import next_availability_check
 from trainwright.cluster.controllers.workloads.plans.pod_template import render_pod
@@ -7,14 +7,13 @@ from trainwright.cluster.controllers.workloads.reconcile.pod_control import PodC
 from trainwright.cluster.controllers.workloads.reconcile.workload_caches import WorkloadCaches, requeue_after
 from trainwright.kube.controller.outcome import Outcome, Retry
 from trainwright.objects import Object
-from trainwright.objects.resources import REPLICATION_CONTROLLERS, Resource
+from trainwright.objects.resources import REPLICA_SETS
 
 
 class ReplicaSetController:
-    def __init__(self, caches: WorkloadCaches, resource: Resource, component: str) -> None:
+    def __init__(self, caches: WorkloadCaches) -> None:
         self._caches = caches
-        self._resource = resource
-        self._pods = PodControl(caches, component)
+        self._pods = PodControl(caches, "replicaset-controller")
 
     async def reconcile(self, replica_set: Object) -> Outcome | None:
         plan = plan_replica_set(replica_set, await self._pods.claim(replica_set))
@@ -28,9 +27,7 @@ class ReplicaSetController:
             failure = ("FailedDelete", error) if error else None
         owned, now = self._pods.owned(replica_set), self._caches.now()
         status = replica_set_status(replica_set, owned, failure, now)
-        if self._resource == REPLICATION_CONTROLLERS:
-            status.pop("terminatingReplicas", None)
-        await self._caches.write_status(self._resource, replica_set, status)
+        await self._caches.write_status(REPLICA_SETS, replica_set, status)
         if failure is not None:
             return Retry(failure[1])
         return requeue_after(next_availability_check(replica_set, owned, now))

@@ -267,17 +267,15 @@ class TestWorkloads:
     def workloads() -> list[tuple[str, str, dict[str, Any]]]:
         """Group, resource and object, all with a hostPath."""
         template = {"spec": {**pod()["spec"], **HOST_PATH}, "metadata": {"labels": {"app": "web"}}}
-        controller = {"metadata": {"name": "web"}, "spec": {"template": template}}
         return [
             ("apis/apps/v1", "deployments", deployment(template=template)),
             ("apis/apps/v1", "replicasets", replica_set(template=template)),
             ("apis/apps/v1", "statefulsets", replica_set(template=template) | {"kind": "StatefulSet"}),
             ("apis/apps/v1", "daemonsets", deployment(template=template) | {"kind": "DaemonSet"}),
             ("apis/batch/v1", "jobs", batch_job(template=HOST_PATH)),
-            ("api/v1", "replicationcontrollers", controller),
         ]
 
-    @pytest.mark.parametrize("number", range(6))
+    @pytest.mark.parametrize("number", range(5))
     async def test_a_workload_is_created_with_a_warning(self, enter: Enter, number: int) -> None:
         api = await enter(enforce="baseline")
         group, plural, body = self.workloads()[number]

@@ -18,13 +18,12 @@ from trainwright.objects.resources import (
     NAMESPACES,
     PODS,
     REPLICA_SETS,
-    REPLICATION_CONTROLLERS,
     STATEFUL_SETS,
 )
 
 _TEMPLATES = {
     resource.qualified_plural: ("spec", "template")
-    for resource in (BATCH_JOBS, DAEMON_SETS, DEPLOYMENTS, REPLICA_SETS, REPLICATION_CONTROLLERS, STATEFUL_SETS)
+    for resource in (BATCH_JOBS, DAEMON_SETS, DEPLOYMENTS, REPLICA_SETS, STATEFUL_SETS)
 }
 
 

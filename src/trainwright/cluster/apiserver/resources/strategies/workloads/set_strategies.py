@@ -1,21 +1,18 @@
-"""Strategies of StatefulSets, DaemonSets and ReplicationControllers."""
+"""Strategies of StatefulSets and DaemonSets."""
 
 from collections.abc import Iterator
 
 from trainwright.cluster.apiserver.resources.resource_type import Strategy
-from trainwright.cluster.apiserver.resources.strategies.labels import label_map_errors
 from trainwright.cluster.apiserver.resources.strategies.workloads.workload_strategies import (
     default_template,
     immutable_errors,
     keep_labels,
     negative_errors,
     selector_errors,
-    template_errors,
-    template_match_errors,
 )
 from trainwright.objects import Object
 from trainwright.objects.decimals import parse_decimal
-from trainwright.objects.field_errors import FieldError, forbidden, invalid, not_supported, required
+from trainwright.objects.field_errors import FieldError, forbidden, invalid, not_supported
 
 _TEMPLATE_GENERATION = "deprecated.daemonset.template.generation"
 _POLICIES = ("OrderedReady", "Parallel")
@@ -126,37 +123,4 @@ DAEMON_SET = Strategy(
     prepare_for_status_update=keep_labels,
     validate=_validate_daemon_set,
     validate_update=lambda new, old: immutable_errors(new["spec"], old["spec"], "selector"),
-)
-
-
-def _default_controller(controller: Object) -> None:
-    spec = controller.setdefault("spec", {})
-    labels = ((spec.get("template") or {}).get("metadata") or {}).get("labels")
-    if labels:
-        if not spec.get("selector"):
-            spec["selector"] = dict(labels)
-        if not controller["metadata"].get("labels"):
-            controller["metadata"]["labels"] = dict(labels)
-    spec.setdefault("replicas", 1)
-    if spec.get("template") is not None:
-        default_template(spec["template"])
-
-
-def _validate_controller(controller: Object) -> list[FieldError]:
-    spec = controller["spec"]
-    found = [*negative_errors(spec, "spec", "replicas", "minReadySeconds")]
-    if not spec.get("selector"):
-        found.append(required("spec.selector"))
-    if spec.get("template") is None:
-        return [*found, required("spec.template")]
-    selector = {"matchLabels": spec.get("selector") or {}}
-    found += label_map_errors(spec.get("selector") or {}, "spec.selector")
-    return [*found, *template_match_errors(selector, spec["template"]), *template_errors(spec["template"])]
-
-
-REPLICATION_CONTROLLER = Strategy(
-    set_defaults=_default_controller,
-    prepare_for_create=lambda obj: obj.update(status={"replicas": 0}),
-    prepare_for_status_update=keep_labels,
-    validate=_validate_controller,
 )
