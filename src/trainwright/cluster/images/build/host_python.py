@@ -37,7 +37,7 @@ if not pip_version:
     try:
         import ensurepip
         found = [os.path.join(os.path.dirname(ensurepip.__file__), "_bundled"), "/usr/share/python-wheels"]
-        wheels = [os.path.join(one, name) for one in found if os.path.isdir(one) for name in sorted(os.listdir(one))]
+        wheels = [os.path.join(top, name) for top in found if os.path.isdir(top) for name in sorted(os.listdir(top))]
         wheel = next((path for path in wheels if os.path.basename(path).startswith("pip-")), "")
     except Exception:
         pass
