@@ -146,3 +146,80 @@ def test_a_run_that_ended_with_its_supervisor_is_recorded() -> None:
     (found,) = container_status.without_supervisor(state, "OnFailure", NOW)["containers"]
     assert [(run["number"], run["reason"]) for run in found["runs"]] == [(0, "ContainerStatusUnknown")]
     assert container_status.next_run(found)["restarts"] == 1
+
+
+def test_a_terminated_container_names_its_signal_and_message_if_it_has_them() -> None:
+    bare = ended(1)["terminated"]
+    full = container_status.terminated(
+        exit_code=1, reason="Error", started_at=NOW, finished_at=NOW, signal=9, message="why"
+    )
+    assert full == {"terminated": {**bare, "signal": 9, "message": "why"}}
+    assert not bare.keys() & {"signal", "message"}
+
+
+def test_a_container_is_started_and_ready_unless_its_probes_deny_it() -> None:
+    status = container_status.new_status("main", initialized=True)
+    assert not container_status.is_started(status)
+    assert not container_status.is_ready(status)
+    running = {**status, "state": container_status.running(NOW)}
+    for probed in (None, True, False):
+        found = running if probed is None else {**running, "started": probed, "ready": probed}
+        assert container_status.is_started(found) is container_status.is_ready(found) is (probed is not False)
+
+
+def test_a_sidecar_restarts_always_and_keeps_no_pod_from_finishing() -> None:
+    sidecar = {**container_status.new_status("side", initialized=False, sidecar=True), "state": ended(0)}
+    main = {**container_status.new_status("main", initialized=True), "state": ended(0)}
+    for policy in ("Always", "OnFailure", "Never"):
+        assert container_status.should_restart(policy, 0, init=True, sidecar=True)
+    assert container_status.is_finished("Never", [sidecar], [main])
+    assert not container_status.is_finished("Always", [sidecar], [main])
+
+
+def test_a_pod_is_initialized_when_its_sidecars_have_started_once() -> None:
+    sidecar = container_status.new_status("side", initialized=True, sidecar=True)
+    waiting = container_status.new_status("main", initialized=False)
+    assert not container_status.is_initialized([sidecar], [waiting])
+    assert container_status.is_initialized([{**sidecar, "state": container_status.running(NOW)}], [waiting])
+    begun = {**waiting, "state": container_status.running(NOW)}
+    crashed = {**waiting, "state": container_status.waiting("CrashLoopBackOff"), "last": ended(1)}
+    for main in (begun, crashed):
+        assert container_status.is_initialized([{**sidecar, "state": ended(1)}], [main]), "it restarts later"
+    assert not container_status.is_initialized([sidecar], [{**crashed, "last": {}}])
+
+
+@given(st.integers(0, 255))
+def test_a_program_that_ended_with_the_cluster_runs_again_without_counting(code: int) -> None:
+    status = {**container_status.new_status("main", initialized=True), "state": container_status.running(NOW)}
+    stopped = container_status.ended_by_shutdown(status, code, started_at=NOW, finished_at=NOW)
+    found = stopped["state"]["terminated"]
+    assert (found["exitCode"], found["reason"]) == (137, "ContainerStatusUnknown")
+    assert str(code) in found["message"]
+    assert [run["exitCode"] for run in container_status.finished_runs(stopped)] == [137]
+    again = container_status.next_run(stopped)
+    assert (again["restarts"], again["disruptions"], again["disrupted"]) == (1, 1, False)
+
+
+@given(code=st.none() | st.integers(0, 2), policy=POLICIES, init=st.booleans())
+def test_a_new_supervisor_starts_what_has_not_finished(code: int | None, policy: str, init: bool) -> None:
+    status = {**container_status.new_status("c", initialized=True), "restarts": 3}
+    status["state"] = container_status.running(NOW) if code is None else ended(code)
+    found = container_status.reset_for_restart(status, init=init, policy=policy)
+    if code is not None and (init or container_status.should_restart(policy, code, init=False)):
+        assert found["last"] == status["state"]
+        assert found["state"] == container_status.waiting("ContainerCreating" if init else "PodInitializing")
+    else:
+        assert found == status
+
+
+def test_runs_of_an_earlier_version_are_read_from_state_and_last() -> None:
+    old = {"name": "c", "restarts": 2, "state": ended(1), "last": ended(2)}
+    runs = [(run["number"], run["exitCode"]) for run in container_status.finished_runs(old)]
+    assert runs == [(1, 2), (2, 1)]
+    waiting = {**old, "state": container_status.waiting("CrashLoopBackOff")}
+    assert [run["number"] for run in container_status.finished_runs(waiting)] == [2]
+
+
+def test_durations_are_those_of_go() -> None:
+    texts = [container_status.duration(seconds) for seconds in (0, 10, 0.5, 80, 300, 3600, 3661)]
+    assert texts == ["0s", "10s", "0.5s", "1m20s", "5m0s", "1h0m0s", "1h1m1s"]

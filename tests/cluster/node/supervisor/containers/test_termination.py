@@ -75,6 +75,17 @@ def test_every_container_gets_both_signals_in_order_and_in_time(
         assert times[KILL] >= times[TERM] + MINIMUM_SECONDS
 
 
+def test_a_later_request_can_only_shorten_the_grace_period() -> None:
+    waiting, ending = Termination(0.0, 30.0, hook=False), Termination(0.0, 30.0, hook=False)
+    assert ending.next_step(0.0, its_turn=True) == TERM
+    for deadline, expected in ((40.0, 30.0), (10.0, 10.0), (20.0, 10.0)):
+        for one in (waiting, ending):
+            one.shorten(deadline)
+            assert one.next_at == expected
+    assert ending.next_step(10.0, its_turn=True) == KILL
+    assert waiting.next_step(10.0, its_turn=False) == TERM
+
+
 CONTAINERS = st.lists(st.tuples(st.booleans(), st.booleans()), max_size=6)
 
 

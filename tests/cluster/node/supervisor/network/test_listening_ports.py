@@ -62,3 +62,9 @@ def test_a_program_that_binds_thousands_of_ports_is_not_followed() -> None:
         machine.listening.add(port)
     ports.tick(1.0)
     assert len(ports.ports) == 100
+
+
+def test_an_end_without_listeners_costs_nothing() -> None:
+    machine = Machine()
+    assert not ListeningPorts(machine.find).container_ended()
+    assert machine.looks == 0

@@ -77,3 +77,28 @@ def test_a_rendered_address_is_read_as_the_same(family: int, host: bytes, port: 
     again = parse(render(family, host, port))
     assert isinstance(again, SocketAddress)
     assert (again.family, again.host[-4:], again.port, again.is_ipv4) == (family, host, port, True)
+
+
+@pytest.mark.parametrize(
+    ("data", "other"),
+    [
+        (ipv4("127.6.64.11", 80), True),
+        (ipv6("::ffff:127.6.0.1", 80), True),
+        (ipv4("127.6.64.10", 80), False),
+        (ipv4("127.6.192.10", 80), False),
+        (ipv4("127.7.64.11", 80), False),
+        (ipv4("0.0.0.0", 80), False),  # noqa: S104
+        (ipv6("::1", 80), False),
+    ],
+)
+def test_addresses_of_other_pods_and_services_are_those_of_the_clusters_range(data: bytes, other: bool) -> None:
+    wanted = parse(data)
+    assert wanted is not None
+    assert POD.is_of_other(wanted) is other
+
+
+@pytest.mark.parametrize("host", ["127.6.64.10", "127.6.192.10"])
+def test_the_addresses_of_the_pod_itself_are_bound_as_they_are(host: str) -> None:
+    assert bound(ipv4(host, 80)) == ipv4(host, 80)
+    assert bound(ipv6(f"::ffff:{host}", 80), ipv6_only=True) == ipv6(f"::ffff:{host}", 80)
+    assert bound(ipv4(host, 0)) is None
