@@ -10,6 +10,7 @@ from trainwright.cluster.node.pods.config.pod_context import PodContext
 from trainwright.cluster.node.pods.config.runtime_config import RuntimeConfig, WaitingReason, generate_runtime_config
 from trainwright.cluster.node.pods.node_config import NodeConfig
 from trainwright.cluster.node.referenced_objects import ReferencedObjects
+from trainwright.cluster.node.supervisor.pod_json import ContainerJson
 from trainwright.cluster.node.supervisor.sandbox.detection import Sandbox
 from trainwright.cluster.node_settings import NodeSettings
 from trainwright.objects import Object
@@ -75,9 +76,8 @@ def run(subject: Object, context: PodContext = OVERLAY, **sources: Any) -> Runti
     return found
 
 
-def main(subject: Object, context: PodContext = OVERLAY, **sources: Any) -> dict[str, Any]:
-    first: dict[str, Any] = run(subject, context, **sources).pod_json["containers"][0]
-    return first
+def main(subject: Object, context: PodContext = OVERLAY, **sources: Any) -> ContainerJson:
+    return run(subject, context, **sources).pod_json["containers"][0]
 
 
 def waiting_reasons(subject: Object, context: PodContext = OVERLAY, **sources: Any) -> tuple[WaitingReason, ...]:
@@ -90,7 +90,7 @@ def warnings(subject: Object, context: PodContext = OVERLAY) -> dict[str, str]:
     return {warning.reason: warning.message for warning in run(subject, context).warnings}
 
 
-def targets(found: dict[str, Any]) -> dict[str, tuple[str, bool]]:
+def targets(found: ContainerJson) -> dict[str, tuple[str, bool]]:
     """Without that of the termination message, which every container has."""
     mounts = {mount["target"]: (mount["source"], mount["readOnly"]) for mount in found["mounts"]}
     return {target: mount for target, mount in mounts.items() if target != "/dev/termination-log"}

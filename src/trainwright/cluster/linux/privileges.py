@@ -15,7 +15,8 @@ from trainwright.cluster.linux.seccomp import filter_system_calls
 TYPE_CHECKING = False  # importing typing takes four milliseconds
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any
+
+    from trainwright.cluster.linux.security_json import SecurityJson
 
 CAPABILITIES = (
     "CHOWN", "DAC_OVERRIDE", "DAC_READ_SEARCH", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID", "SETPCAP",
@@ -64,7 +65,7 @@ def hide_process() -> None:
     check(libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0), "hide the process")
 
 
-def restrict_process(security: dict[str, Any], on_listener: Callable[[int], None] | None = None) -> None:
+def restrict_process(security: SecurityJson, on_listener: Callable[[int], None] | None = None) -> None:
     """The last step before a program is executed. Keys that are missing change nothing: `capabilities` (names), `user`,
     `group`, `groups`, `noNewPrivileges`, `filtered` (system calls). `identified`: the ids are complete, they belong to
     an image. `on_listener` gets the descriptor that listens to the calls about socket addresses."""

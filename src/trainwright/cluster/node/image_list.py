@@ -11,7 +11,7 @@ _MOST_IMAGES = 50
 
 
 def read_images(directory: Path) -> list[Object]:
-    """Of the store in this directory, the largest first; none if it cannot be read."""
+    """The images of the store in this directory, the largest first; none if it cannot be read."""
     try:
         images = ImageStore(directory).images()
     except (StoreError, OSError):

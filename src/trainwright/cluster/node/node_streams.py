@@ -354,5 +354,5 @@ def _addresses(directory: Path, port: int) -> set[str]:
 
 
 def _reachable(address: str, preferred: str) -> str:
-    """Of a process that listens on all addresses: the pod's own."""
+    """The pod's own address if a process listens on all of them."""
     return preferred if address in ANY else address

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import msgspec
+from trainwright.cluster.node.supervisor.files import read_state
 
 _CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 _PAGE_SIZE = os.sysconf("SC_PAGE_SIZE")
@@ -15,7 +15,7 @@ _PAGE_SIZE = os.sysconf("SC_PAGE_SIZE")
 class RunningContainer:
     container: str
     pid: int
-    """Of its first process, on the host."""
+    """The pid of its first process on the host."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,27 +32,17 @@ class PodProcess:
     """Used by its children that have ended, and by theirs."""
 
 
-class _Status(msgspec.Struct, frozen=True):
-    name: str
-    state: dict[str, object] = {}
-    process: int | None = None
-
-
-class _State(msgspec.Struct, frozen=True, rename="camel"):
-    containers: tuple[_Status, ...] = ()
-    init_containers: tuple[_Status, ...] = ()
-
-
 def running_containers(directory: Path) -> list[RunningContainer]:
     """The running containers of the pod in this directory."""
     try:
-        state = msgspec.json.decode((directory / "state.json").read_bytes(), type=_State)
-    except (OSError, msgspec.MsgspecError):
+        state = read_state(str(directory))
+    except OSError:
         return []
+    statuses = [*state["initContainers"], *state["containers"]] if state is not None else []
     return [
-        RunningContainer(container=status.name, pid=status.process)
-        for status in (*state.init_containers, *state.containers)
-        if status.process and "running" in status.state
+        RunningContainer(container=status["name"], pid=status["process"])
+        for status in statuses
+        if status.get("process") and "running" in status["state"]
     ]
 
 
@@ -77,14 +67,14 @@ def process_trees(pids: Iterable[int], *, with_exec: bool = False) -> dict[int, 
         if with_exec and _is_supervisor(supervisor):
             first = next(pid for pid in main if parents.get(pid) == supervisor)
             roots[first] += [pid for pid in children[supervisor] if pid not in roots]
-    trees = {pid: sorted(one for root in found for one in _tree(root, children)) for pid, found in roots.items()}
-    return {pid: [_process(one, *stats[one]) for one in tree if one in stats] for pid, tree in trees.items()}
+    trees = {pid: sorted(below for root in found for below in _tree(root, children)) for pid, found in roots.items()}
+    return {pid: [_process(below, *stats[below]) for below in tree if below in stats] for pid, tree in trees.items()}
 
 
 def _is_supervisor(pid: int) -> bool:
     """False for the process that forks supervisors: its other children are other pods."""
     words = _command(pid)
-    return any(one.endswith("/supervise.py") for one in words) and not any("--fork-server" in one for one in words)
+    return any(word.endswith("/supervise.py") for word in words) and not any("--fork-server" in word for word in words)
 
 
 def _tree(pid: int, children: Mapping[int, list[int]]) -> list[int]:

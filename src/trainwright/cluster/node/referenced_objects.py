@@ -61,7 +61,7 @@ def missing(kind: str, name: str, namespace: str) -> PodConfigError:
 
 
 def all_references(pod: Object) -> References:
-    """Of its environment and its volumes."""
+    """The objects of its environment and its volumes."""
     config_maps: set[str | None] = set()
     secrets: set[str | None] = set()
     spec = pod["spec"]
@@ -83,7 +83,7 @@ def all_references(pod: Object) -> References:
 
 
 def file_references(pod: Object) -> References:
-    """Of the files in its volumes, which follow their objects."""
+    """The objects of the files in its volumes, which follow them."""
     config_maps: set[str | None] = set()
     secrets: set[str | None] = set()
     tokens = set()

@@ -61,13 +61,17 @@ def _sample(before: _Measurement, now: _Measurement) -> UsageSample:
 
 
 def _measure(node: Path, uids: list[str]) -> _Measurement:
-    pids = {(uid, one.container): one.pid for uid in uids for one in running_containers(find_pod(node, uid))}
+    running = {uid: running_containers(find_pod(node, uid)) for uid in uids}
+    pids = {(uid, found.container): found.pid for uid, containers in running.items() for found in containers}
     moment = time.monotonic()
     trees = process_trees(pids.values(), with_exec=True)
     return _Measurement(
         moment,
         _machine_cpu(),
-        {key: sum(one.cpu_seconds + one.ended_cpu_seconds for one in trees[pid]) for key, pid in pids.items()},
+        {
+            key: sum(process.cpu_seconds + process.ended_cpu_seconds for process in trees[pid])
+            for key, pid in pids.items()
+        },
         {key: sum(map(_memory, trees[pid])) for key, pid in pids.items()},
     )
 

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from trainwright.cluster.node.devices.allocation import GpuAllocations, distribute
 from trainwright.cluster.node.devices.nvidia import Gpu
+from trainwright.cluster.node.supervisor.pod_json import ContainerJson
 from trainwright.objects import Object
 
 GPUS = [
@@ -50,7 +51,8 @@ def test_a_gpu_is_free_when_its_pod_has_ended() -> None:
 
 def test_pods_of_an_earlier_agent_keep_their_gpus() -> None:
     allocations = GpuAllocations(GPUS[:2])
-    allocations.restore("old", [{"name": "c0", "gpus": ["GPU-0", "removed"]}, {"name": "of an earlier version"}])
+    fields: ContainerJson = {"name": "c0", "argv": [], "env": {}, "cwd": "/", "mounts": []}
+    allocations.restore("old", [{**fields, "gpus": ["GPU-0", "removed"]}, {**fields, "name": "of an earlier version"}])
     assert allocations.allocate(pod(1, uid="new"))
     assert allocations.of_pod("new") == {"c0": (GPUS[1],)}
 

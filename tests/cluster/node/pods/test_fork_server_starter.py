@@ -66,7 +66,8 @@ async def fork_servers(node: Path) -> list[int]:
 
 
 async def running(directory: PodDirectory) -> bool:
-    return "running" in str((directory.state or {}).get("containers"))
+    state = directory.state
+    return state is not None and "running" in state["containers"][0]["state"]
 
 
 async def test_supervisor_has_the_command_line_of_its_pod_and_a_session_of_its_own(tmp_path: Path) -> None:

@@ -3,11 +3,12 @@
 import json
 import os
 import stat
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from trainwright.cluster.node.pods.config.runtime_config import RuntimeConfig
+from tests.support.cluster.runtime_configs import OVERLAY, pod, run
 from trainwright.cluster.node.pods.pod_directory import PodDirectory
 from trainwright.cluster.node.pods.pod_setup import find_installations, make_shared_memory, set_up_pod
 
@@ -50,8 +51,7 @@ def test_the_python_behind_a_virtual_environment_is_an_installation_too(tmp_path
 
 
 def test_the_supervisor_learns_what_is_hidden_when_the_pod_starts(tmp_path: Path) -> None:
-    pod_json = {"hostname": "pod", "sandbox": "overlay", "initContainers": [], "containers": []}
-    config = RuntimeConfig(pod_json=pod_json, volumes=(), python=None, shared_directory=None, warnings=())
+    config = replace(run(pod(), replace(OVERLAY, directory=str(tmp_path / "pod"))), python=None)
     hidden = ("/home/me/.kube", "/home/me/data")
     assert set_up_pod(PodDirectory(tmp_path / "pod"), config, lambda: hidden) == ()
     assert json.loads((tmp_path / "pod/pod.json").read_text())["hidden"] == list(hidden)

@@ -1,7 +1,7 @@
 """Pod status by the kubelet's rules."""
 
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -11,6 +11,7 @@ from tests.cluster.node.supervisor.containers.test_container_status import POLIC
 from trainwright.cluster.node.pods.config.runtime_config import WaitingReason
 from trainwright.cluster.node.pods.pod_status import phase, pod_status, same_status, transitions
 from trainwright.cluster.node.supervisor.containers import container_status
+from trainwright.cluster.node.supervisor.pod_json import ContainerState, ContainerStatus, PodState
 from trainwright.objects import Object
 
 NOW = datetime(2026, 11, 15, 4, 5, 6, 789, tzinfo=UTC)
@@ -20,7 +21,7 @@ CREATING = container_status.waiting("ContainerCreating")
 CRASHED = container_status.waiting("CrashLoopBackOff", "back-off 10s")
 
 
-def record(state: dict[str, Any], name: str = "main", *, last: dict[str, Any] | None = None) -> dict[str, Any]:
+def record(state: ContainerState, name: str = "main", *, last: ContainerState | None = None) -> ContainerStatus:
     return {"name": name, "restarts": 1 if last else 0, "state": state, "last": last or {}}
 
 
@@ -31,12 +32,12 @@ def pod(*, policy: str = "Never", init: bool = False, **status: Any) -> Object:
     return {"metadata": {"name": "p", "namespace": "default", "uid": "u"}, "spec": spec, "status": status}
 
 
-def state(main: dict[str, Any], *inits: dict[str, Any], **fields: Any) -> dict[str, Any]:
-    base = {"finished": False, "reason": "", "message": ""}
-    return {**base, "initContainers": list(inits), "containers": [main], **fields}
+def state(main: ContainerStatus, *inits: ContainerStatus, **fields: Any) -> PodState:
+    base = {"finished": False, "reason": "", "message": "", "initContainers": list(inits), "containers": [main]}
+    return cast("PodState", {**base, **fields})
 
 
-def status_of(subject: Object, found: dict[str, Any] | None, **arguments: Any) -> Object:
+def status_of(subject: Object, found: PodState | None, **arguments: Any) -> Object:
     return pod_status(subject, address="127.64.0.1", host_address="127.0.0.1", state=found, now=NOW, **arguments)
 
 
@@ -56,7 +57,7 @@ def status_of(subject: Object, found: dict[str, Any] | None, **arguments: Any) -
         ("Always", record(ended(0)), True, "Succeeded"),
     ],
 )
-def test_the_phase(policy: str, main: dict[str, Any], finished: bool, expected: str) -> None:
+def test_the_phase(policy: str, main: ContainerStatus, finished: bool, expected: str) -> None:
     assert phase(policy, [], [main], finished=finished) == expected
 
 
@@ -64,13 +65,13 @@ def test_the_phase(policy: str, main: dict[str, Any], finished: bool, expected: 
     ("policy", "init", "expected"),
     [("Never", RUNNING, "Pending"), ("Never", ended(1), "Failed"), ("OnFailure", ended(1), "Pending")],
 )
-def test_the_phase_before_initialization(policy: str, init: dict[str, Any], expected: str) -> None:
+def test_the_phase_before_initialization(policy: str, init: ContainerState, expected: str) -> None:
     waiting = record(container_status.waiting("PodInitializing"))
     assert phase(policy, [record(init, "init")], [waiting], finished=False) == expected
 
 
 @given(found=STATE, policy=POLICIES)
-def test_only_finished_pods_are_in_a_final_phase(found: dict[str, Any], policy: str) -> None:
+def test_only_finished_pods_are_in_a_final_phase(found: PodState, policy: str) -> None:
     inits, mains = found["initContainers"], found["containers"]
     if not any("running" in one["state"] for one in mains):
         assert phase(policy, inits, mains, finished=True) in {"Succeeded", "Failed"}
@@ -148,7 +149,7 @@ def test_a_condition_keeps_the_time_of_its_last_change_and_foreign_ones_stay() -
 
 
 @given(found=STATE, policy=POLICIES)
-def test_the_status_of_a_reported_status_is_the_same(found: dict[str, Any], policy: str) -> None:
+def test_the_status_of_a_reported_status_is_the_same(found: PodState, policy: str) -> None:
     subject = pod(policy=policy)
     subject["spec"]["containers"] = [{"name": "c"}]
     first = status_of(subject, found)
@@ -204,7 +205,7 @@ def test_a_program_that_cannot_be_executed_is_a_failed_event_and_an_unknown_imag
     ]
 
 
-SIDECAR = {**record(RUNNING, "init"), "sidecar": True}
+SIDECAR: ContainerStatus = {**record(RUNNING, "init"), "sidecar": True}
 
 
 @pytest.mark.parametrize(
@@ -219,7 +220,7 @@ SIDECAR = {**record(RUNNING, "init"), "sidecar": True}
         ({**SIDECAR, "state": ended(0)}, record(ended(1)), "Failed"),
     ],
 )
-def test_the_phase_with_a_sidecar(sidecar: dict[str, Any], main: dict[str, Any], expected: str) -> None:
+def test_the_phase_with_a_sidecar(sidecar: ContainerStatus, main: ContainerStatus, expected: str) -> None:
     finished = "terminated" in sidecar["state"]
     assert phase("Never", [sidecar], [main], finished=finished) == expected
 
@@ -227,7 +228,7 @@ def test_the_phase_with_a_sidecar(sidecar: dict[str, Any], main: dict[str, Any],
 def test_a_sidecar_that_restarts_leaves_the_pod_initialized_and_unready() -> None:
     subject = pod(init=True)
     subject["spec"]["initContainers"][0]["restartPolicy"] = "Always"
-    crashed = {**SIDECAR, "state": CRASHED, "last": ended(1)}
+    crashed: ContainerStatus = {**SIDECAR, "state": CRASHED, "last": ended(1)}
     found = {one["type"]: one for one in status_of(subject, state(record(RUNNING), crashed))["conditions"]}
     assert found["Initialized"]["status"] == "True"
     assert found["Ready"]["message"] == "containers with unready status: [init]"

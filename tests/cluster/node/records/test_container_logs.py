@@ -14,6 +14,7 @@ from trainwright.cluster.node.records.container_logs import ContainerLogs
 from trainwright.cluster.node.supervisor.containers import container_status
 from trainwright.cluster.node.supervisor.containers.cri_log import MAX_ROTATED_FILES, LogFile, rotated_names
 from trainwright.cluster.node.supervisor.files import write_json
+from trainwright.cluster.node.supervisor.pod_json import ContainerState
 from trainwright.objects.kinds.logs import LogOptions, LogUnavailable
 
 POD = {"metadata": {"name": "p1", "namespace": "default", "uid": "u"}}
@@ -28,7 +29,7 @@ class Container:
         self.directory = node / "pods" / "u"
         (self.directory / "logs/main").mkdir(parents=True)
 
-    def set_state(self, state: dict[str, Any], *, restarts: int = 0, last: dict[str, Any] | None = None) -> None:
+    def set_state(self, state: ContainerState, *, restarts: int = 0, last: ContainerState | None = None) -> None:
         status = {"name": "main", "restarts": restarts, "state": state, "last": last or {}}
         write_json(str(self.directory / "state.json"), {"initContainers": [], "containers": [status]})
 

@@ -16,9 +16,9 @@ from trainwright.cluster.node.records.pod_records import (
     whole_lines,
 )
 from trainwright.cluster.node.supervisor.containers import container_status
-from trainwright.cluster.node.supervisor.containers.container_status import ContainerStatus
 from trainwright.cluster.node.supervisor.containers.cri_log import LogFile
 from trainwright.cluster.node.supervisor.files import write_json
+from trainwright.cluster.node.supervisor.pod_json import ContainerStatus
 from trainwright.objects.kinds.container_runs import ContainerRun
 
 START = 1794715506

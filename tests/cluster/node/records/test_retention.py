@@ -1,6 +1,7 @@
 """What pods leave on the node is kept until their controller is deleted, whatever is interrupted meanwhile."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -184,7 +185,8 @@ async def test_a_pod_may_be_removed_while_surplus_files_are_deleted(
         def directory(uid: str, name: str) -> PodDirectory:
             found = PodDirectory(tmp_path / "kept" / uid)  # where no restart looks for it
             (found.path / "scratch").mkdir(parents=True)
-            found.write_runtime_config({"name": name, "namespace": "default", "owner": owner, "createdAt": uid})
+            config = {"name": name, "namespace": "default", "owner": owner, "createdAt": uid}
+            (found.path / "pod.json").write_text(json.dumps(config))
             return found
 
         class WhileOthersAreRemoved(PodDirectory):

@@ -32,6 +32,7 @@ from trainwright.cluster.images.layers.unpack import LayerError
 from trainwright.cluster.images.layers.unpacked import UnpackedLayers
 from trainwright.cluster.images.store import ImageStore
 from trainwright.cluster.linux.privileges import CONTAINER_CAPABILITIES, restrict_process
+from trainwright.cluster.linux.security_json import SecurityJson
 
 _NETWORK_FILES = ("/etc/hosts", "/etc/resolv.conf")
 _SCRIPT = re.compile(r"^<<-?(['\"]?)([^'\"\s<>&|;]+)\1$")
@@ -309,7 +310,7 @@ def _execute(
         make_directories(os.path.realpath(directory), None)
     os.chdir(directory)
     os.setsid()
-    security: dict[str, object] = {"capabilities": list(CONTAINER_CAPABILITIES), "filtered": True}
+    security: SecurityJson = {"capabilities": list(CONTAINER_CAPABILITIES), "filtered": True}
     if account.user or account.group:
         security |= {"user": account.user, "group": account.group, "groups": list(account.groups)}
     try:

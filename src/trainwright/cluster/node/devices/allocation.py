@@ -5,9 +5,9 @@ others and may use the same ones; sidecars run beside them and may not.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 from trainwright.cluster.node.devices.nvidia import Gpu
+from trainwright.cluster.node.supervisor.pod_json import ContainerJson
 from trainwright.objects import Object
 from trainwright.objects.quantities import parse_quantity
 
@@ -29,10 +29,10 @@ def distribute(pod: Object, free: Sequence[str]) -> ContainerGpus | None:
     """Takes GPUs for all containers from the free ones, the first ones first; None if there are too few."""
     spec = pod["spec"]
     inits = spec.get("initContainers") or []
-    beside = [one for one in inits if one.get("restartPolicy") == "Always"] + spec["containers"]
-    before = [one for one in inits if one.get("restartPolicy") != "Always"]
-    wanted = sum(requested_gpus(one) for one in beside)
-    if max([wanted, *(requested_gpus(one) for one in before)]) > len(free):
+    beside = [init for init in inits if init.get("restartPolicy") == "Always"] + spec["containers"]
+    before = [init for init in inits if init.get("restartPolicy") != "Always"]
+    wanted = sum(requested_gpus(container) for container in beside)
+    if max([wanted, *(requested_gpus(init) for init in before)]) > len(free):
         return None
     given: dict[str, tuple[str, ...]] = {}
     start = 0
@@ -40,7 +40,7 @@ def distribute(pod: Object, free: Sequence[str]) -> ContainerGpus | None:
         end = start + requested_gpus(container)
         given[container["name"]] = tuple(free[start:end])
         start = end
-    return given | {one["name"]: tuple(free[: requested_gpus(one)]) for one in before}
+    return given | {init["name"]: tuple(free[: requested_gpus(init)]) for init in before}
 
 
 class GpuAllocations:
@@ -64,10 +64,11 @@ class GpuAllocations:
         given = self._pods.get(uid, {})
         return {name: tuple(self._gpus[uuid] for uuid in uuids) for name, uuids in given.items()}
 
-    def restore(self, uid: str, containers: Iterable[Mapping[str, Any]]) -> None:
+    def restore(self, uid: str, containers: Iterable[ContainerJson]) -> None:
         """A pod that an earlier agent started; `containers` are those of its pod.json."""
         given = {
-            str(one["name"]): tuple(uuid for uuid in one.get("gpus") or () if uuid in self._gpus) for one in containers
+            container["name"]: tuple(uuid for uuid in container.get("gpus") or () if uuid in self._gpus)
+            for container in containers
         }
         if any(given.values()):
             self._pods[uid] = given

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+from trainwright.cluster.node.supervisor.pod_json import MountJson
+
 T = TypeVar("T")
 
 CAPABILITIES_VARIABLE = "NVIDIA_DRIVER_CAPABILITIES"
@@ -51,7 +53,7 @@ class DriverFiles:
 
 
 def read_driver_files() -> DriverFiles:
-    """Of this machine."""
+    """The files of the driver on this machine."""
     found = parse_linker_cache(_linker_cache())
     for directory in map(Path, _DIRECTORIES):
         for library in (*directory.glob("libcuda.so.*"), *directory.glob("libnvidia-*.so.*")):
@@ -81,9 +83,7 @@ def parse_linker_cache(output: str) -> dict[str, str]:
     return found
 
 
-def driver_mounts(
-    driver: DriverFiles, *, environment: Mapping[str, str], library_directory: str
-) -> list[dict[str, object]]:
+def driver_mounts(driver: DriverFiles, *, environment: Mapping[str, str], library_directory: str) -> list[MountJson]:
     """What a container with GPUs sees of the driver. `environment` is the container's, of which
     NVIDIA_DRIVER_CAPABILITIES counts; `library_directory` is one where the linker of its image looks."""
     wanted = _capabilities(environment.get(CAPABILITIES_VARIABLE, ""))

@@ -31,11 +31,11 @@ from trainwright.objects.label_index import LabelIndex, SelectorIndex
 from trainwright.objects.metadata import namespaced_name
 
 _KEPT_NAMES = 64
-"""Of pods that have ended: every pod of a namespace has their names in its hosts file."""
+"""So many pods that have ended keep their names, which every pod of the namespace has in its hosts file."""
 _REST_SECONDS = 60.0
 """How long the kernel keeps the ports of closed connections: a program of the next pod might find its port in use."""
 _REWRITE_SHARE = 0.05
-"""Of the time that may be spent on rewriting files."""
+"""The share of the time that may be spent on rewriting files."""
 
 
 @dataclass(slots=True)

@@ -8,7 +8,7 @@ API_SERVER_HOST = "KUBERNETES_SERVICE_HOST"
 
 
 def api_server_variables(url: str) -> dict[str, str]:
-    """Of the Service `kubernetes`: clients in pods find the API server by KUBERNETES_SERVICE_HOST and _PORT."""
+    """The Service `kubernetes`: clients in pods find the API server by KUBERNETES_SERVICE_HOST and _PORT."""
     parts = urlsplit(url)
     host, port = parts.hostname or "", parts.port or 443
     address = f"tcp://{f'[{host}]' if ':' in host else host}:{port}"

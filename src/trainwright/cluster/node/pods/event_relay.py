@@ -10,6 +10,7 @@ from trainwright.cluster.node.pods.pod_status import field_path
 from trainwright.cluster.node.pods.port_holders import describe_holder
 from trainwright.cluster.node.supervisor.files import read_json, write_json
 from trainwright.cluster.node.supervisor.pod_events import PORT_IN_USE, read_events
+from trainwright.cluster.node.supervisor.pod_json import EventJson
 from trainwright.kube.controller.event_correlator import object_reference
 from trainwright.kube.controller.event_recorder import EventRecorder
 from trainwright.objects import Object
@@ -42,7 +43,7 @@ class EventRelay:
     def forget(self, uid: str) -> None:
         self._seen.pop(uid, None)
 
-    async def _record(self, pod: Object, event: Object, directory: PodDirectory) -> None:
+    async def _record(self, pod: Object, event: EventJson, directory: PodDirectory) -> None:
         about = pod
         if event["container"]:
             field = "initContainers" if event["init"] else "containers"

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from trainwright.cluster.linux.trees import remove_tree
-from trainwright.cluster.node.supervisor.files import SESSION_SOCKET, read_json, write_json
+from trainwright.cluster.node.supervisor.files import SESSION_SOCKET, read_json, read_pod, read_state, write_json
+from trainwright.cluster.node.supervisor.pod_json import IdentityJson, PodJson, PodState, StopJson
 from trainwright.cluster.process_identity import ProcessIdentity
 
 _NEEDED_BY_PROCESSES = ("volumes", "shm", "proc", "root")
@@ -49,26 +50,27 @@ class PodDirectory:
         self.path = path
 
     @property
-    def runtime_config(self) -> dict[str, Any] | None:
+    def runtime_config(self) -> PodJson | None:
         """pod.json; None before the pod is set up."""
-        return self._read("pod.json")
+        return read_pod(str(self.path))
 
     @property
     def owner(self) -> Owner | None:
-        config = self.runtime_config or {}
-        owner = config.get("owner")
-        if not owner:
+        config = self.runtime_config
+        owner = config.get("owner") if config is not None else None
+        if config is None or not owner:
             return None
         return Owner(owner["apiVersion"], owner["kind"], config["namespace"], owner["name"], owner["uid"])
 
     @property
-    def state(self) -> dict[str, Any] | None:
-        return self._read("state.json")
+    def state(self) -> PodState | None:
+        return read_state(str(self.path))
 
     @property
     def is_finished(self) -> bool:
         """True if no container runs or will run again, according to the state."""
-        return bool((self.state or {}).get("finished"))
+        state = self.state
+        return state is not None and state["finished"]
 
     @property
     def had_supervisor(self) -> bool:
@@ -95,16 +97,16 @@ class PodDirectory:
     def create(self) -> None:
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
 
-    def write_runtime_config(self, config: dict[str, Any]) -> None:
+    def write_runtime_config(self, config: PodJson) -> None:
         write_json(str(self.path / "pod.json"), config)
 
-    def write_state(self, state: dict[str, Any]) -> None:
+    def write_state(self, state: PodState) -> None:
         self.create()
         write_json(str(self.path / "state.json"), state)
 
     def find_supervisor(self) -> SupervisorProcess | None:
         """The supervisor that an earlier agent started, if exactly that process still runs."""
-        found = self._read("supervisor.json")
+        found: IdentityJson | None = self._read("supervisor.json")
         if found is None:
             return None
         identity = ProcessIdentity(int(found["pid"]), int(found["startTicks"]), str(found["bootId"]))
@@ -124,7 +126,7 @@ class PodDirectory:
 
         With a `reason` the pod fails with it, and none of its containers is started again.
         """
-        write_json(str(self.path / "stop.json"), {"grace": grace_period, "reason": reason, "message": message})
+        self._write_stop({"grace": grace_period, "reason": reason, "message": message})
         supervisor.signal(signal.SIGTERM)
         supervisor.grace_period = grace_period
 
@@ -134,11 +136,14 @@ class PodDirectory:
 
         Returns the grace period. A pod that is being deleted keeps its own request.
         """
-        config, identity = self._read("pod.json") or {}, self._read("supervisor.json")
-        grace = float(config.get("grace", 30))
+        config = self.runtime_config
+        grace = float(config["grace"]) if config is not None else 30.0
         if not self.stop_requested or self.shutdown_requested:
-            write_json(str(self.path / "stop.json"), {"grace": grace, "shutdown": identity})
+            self._write_stop({"grace": grace, "shutdown": self._read("supervisor.json")})
         return grace
+
+    def _write_stop(self, request: StopJson) -> None:
+        write_json(str(self.path / "stop.json"), request)
 
     def forget_shutdown(self) -> None:
         if self.shutdown_requested:
@@ -163,12 +168,11 @@ class PodDirectory:
         removed.mkdir(mode=0o700, exist_ok=True)
         return PodDirectory(self.path.rename(removed / self.path.name))
 
-    def _read(self, name: str) -> dict[str, Any] | None:
+    def _read(self, name: str) -> Any:
         try:
-            found: dict[str, Any] | None = read_json(str(self.path / name), default=None)
+            return read_json(str(self.path / name), default=None)
         except ValueError:
             return None  # truncated by a power failure
-        return found
 
 
 def _remove(path: Path) -> None:
@@ -194,7 +198,7 @@ def has_running_pods(node: Path) -> bool:
 
 
 def removed_pod_directories(node: Path) -> dict[str, PodDirectory]:
-    """Of the pods whose objects have been deleted while their owner exists, by uid of the pod."""
+    """Directories of pods whose objects have been deleted while their owner exists, by uid of the pod."""
     return _directories_in(removed_directory(node))
 
 

@@ -100,7 +100,9 @@ class PodStarter:
     def has_other_addresses(self, pod: Object, directory: PodDirectory) -> bool:
         """True if the pod was set up when the cluster had another range of addresses: its own or those of Services are
         no longer valid."""
-        config = directory.runtime_config or {}
+        config = directory.runtime_config
+        if config is None:
+            return True
         variables = self._network.service_variables(pod)
         hosts = {container["env"].get(API_SERVER_HOST) for container in config["containers"]}
         return config["address"] != self._network.add_pod(pod) or not hosts <= {None, variables.get(API_SERVER_HOST)}

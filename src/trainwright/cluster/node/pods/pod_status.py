@@ -2,12 +2,12 @@
 
 from collections.abc import Mapping, Sequence, Set
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from trainwright.cluster.node.pods.config.container_image import is_host_image
 from trainwright.cluster.node.pods.config.runtime_config import WaitingReason
 from trainwright.cluster.node.supervisor.containers import container_status
-from trainwright.cluster.node.supervisor.containers.container_status import ContainerState, ContainerStatus
+from trainwright.cluster.node.supervisor.pod_json import ContainerState, ContainerStatus, PodState
 from trainwright.objects import Object
 from trainwright.objects.times import format_time, parse_time
 
@@ -24,7 +24,7 @@ def pod_status(
     *,
     address: str,
     host_address: str,
-    state: Mapping[str, Any] | None,
+    state: PodState | None,
     waiting: Sequence[WaitingReason] = (),
     image_ids: Mapping[str, str] | None = None,
     now: datetime,
@@ -33,8 +33,8 @@ def pod_status(
     of containers that run on an image."""
     inits, mains = _container_statuses(pod, state, waiting)
     policy = pod["spec"].get("restartPolicy") or container_status.ALWAYS
-    failure = str((state or {}).get("reason", ""))
-    finished = bool((state or {}).get("finished"))
+    failure = state["reason"] if state is not None else ""
+    finished = state is not None and state["finished"]
     pod_phase = "Failed" if failure else phase(policy, inits, mains, finished=finished)
     reported = {key: value for key, value in (pod.get("status") or {}).items() if key not in {"reason", "message"}}
     generation = pod["metadata"].get("generation")
@@ -51,12 +51,12 @@ def pod_status(
         "podIP": address,
         "podIPs": [{"ip": address}],
         "startTime": format_time(_start_time([*inits, *mains], reported.get("startTime"), now)),
-        "containerStatuses": sorted(rendered, key=lambda one: str(one["name"])),
+        "containerStatuses": sorted(rendered, key=lambda container: str(container["name"])),
     }
     if inits:
         status["initContainerStatuses"] = _render_statuses(pod, "initContainers", inits, image_ids or {})
-    if failure:
-        status |= {"reason": failure, "message": (state or {}).get("message", "")}
+    if state is not None and failure:
+        status |= {"reason": failure, "message": state["message"]}
     return status
 
 
@@ -110,12 +110,12 @@ def _has_started(status: Object) -> bool:
     return "running" in status["state"] or ended != container_status.CONTAINER_STATUS_UNKNOWN
 
 
-def shutdown_restarts(state: Mapping[str, Any]) -> int:
+def shutdown_restarts(state: PodState) -> int:
     """How many restarts of the pod's containers followed a shutdown of the cluster."""
     return sum(status.get("disruptions", 0) for status in [*state["initContainers"], *state["containers"]])
 
 
-def empty_state(pod: Object) -> dict[str, Any]:
+def empty_state(pod: Object) -> PodState:
     """The state of a pod before its first container has started."""
     inits, mains = _container_statuses(pod, None, ())
     return {"finished": False, "reason": "", "message": "", "initContainers": inits, "containers": mains}
@@ -152,7 +152,7 @@ def _without_empty_values(value: Any) -> Any:
 
 
 def _container_statuses(
-    pod: Object, state: Mapping[str, Any] | None, waiting: Sequence[WaitingReason]
+    pod: Object, state: PodState | None, waiting: Sequence[WaitingReason]
 ) -> tuple[list[ContainerStatus], list[ContainerStatus]]:
     if state is not None:
         return list(state["initContainers"]), list(state["containers"])
@@ -160,11 +160,13 @@ def _container_statuses(
     has_inits = bool(spec.get("initContainers"))
     inits = [
         container_status.new_status(
-            one["name"], initialized=True, sidecar=one.get("restartPolicy") == container_status.ALWAYS
+            container["name"], initialized=True, sidecar=container.get("restartPolicy") == container_status.ALWAYS
         )
-        for one in spec.get("initContainers") or []
+        for container in spec.get("initContainers") or []
     ]
-    mains = [container_status.new_status(one["name"], initialized=not has_inits) for one in spec["containers"]]
+    mains = [
+        container_status.new_status(container["name"], initialized=not has_inits) for container in spec["containers"]
+    ]
     for status in [*inits, *mains]:
         for found in waiting:
             if found.container in {None, status["name"]}:
@@ -175,9 +177,10 @@ def _container_statuses(
 
 def _start_time(statuses: Sequence[ContainerStatus], reported: str | None, now: datetime) -> datetime:
     """Not after the start of a container, which may be before the first status of the pod is written."""
-    states = [state for status in statuses for state in (*status["state"].values(), *status["last"].values())]
     first = parse_time(reported) if reported else now
-    return min([first, *(parse_time(state["startedAt"]) for state in states if state.get("startedAt"))])
+    states = [state for status in statuses for state in (status["state"], status["last"])]
+    runs = [run for state in states for run in (state.get("running"), state.get("terminated")) if run is not None]
+    return min([first, *(parse_time(run["startedAt"]) for run in runs)])
 
 
 def _render_statuses(
@@ -217,11 +220,11 @@ def _mount_status(mount: Object) -> Object:
     return {"name": mount["name"], "mountPath": mount["mountPath"], **read_only}
 
 
-def _render_state(state: ContainerState, container_id: str) -> ContainerState:
+def _render_state(state: ContainerState, container_id: str) -> Object:
     """Times of the API have no fractions of a second."""
-    rendered = {
+    rendered: Object = {
         kind: {key: format_time(parse_time(value)) if key in _TIMES else value for key, value in fields.items()}
-        for kind, fields in state.items()
+        for kind, fields in cast("dict[str, Object]", state).items()
     }
     if "terminated" in rendered:
         rendered["terminated"]["containerID"] = container_id

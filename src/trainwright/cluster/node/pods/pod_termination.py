@@ -68,7 +68,9 @@ class StoppingPods:
         until = time.monotonic() + _EXIT_SECONDS
         while self._running and (left := until - time.monotonic()) > 0:
             self._collect(left)
-        cgroups.remove(read_json(str(self._node / CGROUPS_FILE), default={}), seconds=_CGROUP_SECONDS)
+        cgroups.remove(
+            read_json(str(self._node / CGROUPS_FILE), default={}).get("cgroups", {}), seconds=_CGROUP_SECONDS
+        )
         # Processes that were killed could not remove theirs.
         pods = [directory.path / SESSION_SOCKET for directory in pod_directories(self._node).values()]
         for path in (self._node / AGENT_SOCKET, self._node / API_SOCKET, *pods):
@@ -84,7 +86,7 @@ class StoppingPods:
         for _, supervisor in self._running:
             if supervisor.descriptor in ended:
                 supervisor.close()
-        self._running = [one for one in self._running if one[1].descriptor not in ended]
+        self._running = [(pod, supervisor) for pod, supervisor in self._running if supervisor.descriptor not in ended]
 
 
 def kill_orphaned_pods(node: Path) -> int:

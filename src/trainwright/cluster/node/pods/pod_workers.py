@@ -76,7 +76,7 @@ class PodWorkers:
         self._recorder = PodRecorder(recorder)
         self._events = EventRelay(recorder)
         self._generations: dict[str, int] = {}
-        """Of the spec that the supervisor knows, by uid of the pod."""
+        """The generation of the spec that the supervisor knows, by uid of the pod."""
         self.store: Store[Object] = Store(
             indexes={"uid": lambda pod: [str(pod["metadata"]["uid"])], "objects": object_keys}
         )
@@ -246,7 +246,7 @@ class PodWorkers:
 
     def _on_supervisor_exit(self, uid: str, supervisor: SupervisorProcess) -> None:
         directory = self._directory_of(uid)
-        cgroups.remove_pod(directory.runtime_config or {})  # of a supervisor that was killed; others have removed them
+        cgroups.remove_pod(directory.runtime_config)  # of a supervisor that was killed; others have removed them
         if not directory.had_supervisor:
             error = directory.supervisor_error
             warning = PodWarning("FailedCreatePodSandBox", f"the supervisor ended: {error}")
@@ -291,10 +291,10 @@ class PodWorkers:
         if not was_stopping:
             status = pod.get("status") or {}
             for field, statuses in (("initContainers", "initContainerStatuses"), ("containers", "containerStatuses")):
-                for one in status.get(statuses) or []:
-                    if "running" in one["state"]:
-                        text = f"Stopping container {one['name']}"
-                        self._recorder.record_about(pod, field_path(field, one["name"]), "Killing", text)
+                for container in status.get(statuses) or []:
+                    if "running" in container["state"]:
+                        text = f"Stopping container {container['name']}"
+                        self._recorder.record_about(pod, field_path(field, container["name"]), "Killing", text)
 
     def _update_pod(self, pod: Object, directory: PodDirectory, supervisor: SupervisorProcess) -> None:
         """Passes on what may change in the spec of a running pod: images, and activeDeadlineSeconds."""
@@ -325,7 +325,7 @@ class PodWorkers:
         return deadline is not None and deadline <= now.timestamp()
 
     def _exceed_deadline(self, pod: Object, directory: PodDirectory) -> None:
-        """Of a pod without a supervisor, for example because it waits for a volume."""
+        """The pod has no supervisor, for example because it waits for a volume."""
         reason, message = "DeadlineExceeded", "Pod was active on the node longer than the specified deadline"
         now = container_status.timestamp(time.time_ns())
         state = container_status.without_supervisor(directory.state or empty_state(pod), container_status.NEVER, now)
@@ -338,7 +338,7 @@ class PodWorkers:
             if supervisor.grace_period != 0:
                 directory.stop(supervisor, 0)
             return
-        cgroups.remove_pod(directory.runtime_config or {})
+        cgroups.remove_pod(directory.runtime_config)
         self._network.remove_pod(uid)
         self._gpus.release(uid)
         self._starter.forget(uid)

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from trainwright.cluster.linux.listening_sockets import find_holder, find_listener
-from trainwright.cluster.node.supervisor.files import read_json
+from trainwright.cluster.node.supervisor.files import read_json, read_pod
 from trainwright.cluster.node.supervisor.processes import list_processes
 from trainwright.objects.kinds.nodes import NODE_ADDRESS
 
@@ -29,7 +29,7 @@ def _pod_of(pid: int, pods: Path) -> tuple[str, str] | None:
     processes = list_processes("/proc")
     while pid in processes:
         if pid in supervisors:
-            pod = read_json(str(supervisors[pid] / "pod.json"), default={})
-            return str(pod.get("namespace")), str(pod.get("name"))
+            pod = read_pod(str(supervisors[pid]))
+            return (pod["namespace"], pod["name"]) if pod is not None else None
         pid, _ = processes[pid]
     return None

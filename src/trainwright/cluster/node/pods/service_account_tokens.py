@@ -87,15 +87,14 @@ def token_request(pod: Object, source: TokenSource) -> Object:
 
 
 def read_token(request: Object) -> Token:
-    """Of a TokenRequest with its status. The server may have changed how long it is valid."""
+    """The token of a TokenRequest with its status. The server may have changed how long it is valid."""
     expires_at = parse_time(request["status"]["expirationTimestamp"])
     seconds = int(request["spec"].get("expirationSeconds") or 0)
     return _token(str(request["status"]["token"]), expires_at - timedelta(seconds=seconds), expires_at)
 
 
 def parse_token(text: str) -> Token | None:
-    """Of a token alone, by the claims in it; None if they cannot be read. `warnafter` is when an extended token should
-    be renewed."""
+    """A token by its claims; None if they cannot be read. `warnafter` is when an extended token should be renewed."""
     try:
         payload = text.split(".")[1]
         claims: dict[str, Any] = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))

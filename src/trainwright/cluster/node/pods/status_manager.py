@@ -3,7 +3,6 @@
 import contextlib
 from collections.abc import Callable
 from datetime import datetime
-from typing import Any
 
 from trainwright.cluster.node.devices.allocation import GpuAllocations
 from trainwright.cluster.node.network.pod_network import PodNetwork
@@ -19,6 +18,7 @@ from trainwright.cluster.node.pods.pod_status import (
     shutdown_restarts,
     transitions,
 )
+from trainwright.cluster.node.supervisor.pod_json import PodState
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.errors import Conflict, NotFound
 from trainwright.kube.controller.store import Store
@@ -53,7 +53,7 @@ class StatusManager:
         self._clock = clock
 
     async def update(
-        self, pod: Object, directory: PodDirectory, state: dict[str, Any] | None, waiting: tuple[WaitingReason, ...]
+        self, pod: Object, directory: PodDirectory, state: PodState | None, waiting: tuple[WaitingReason, ...]
     ) -> Object:
         """Writes the status if it differs, and returns the pod as it is then. `state` is what its supervisor has
         recorded; None before its start, then `waiting` says why."""

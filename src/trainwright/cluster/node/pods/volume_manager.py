@@ -45,7 +45,7 @@ _WATCHED = (CONFIG_MAPS, SECRETS)
 
 
 class _Version(View, frozen=True):
-    """Of a ConfigMap or Secret. That of an immutable one is not needed."""
+    """The version of a ConfigMap or Secret. That of an immutable one is not needed."""
 
     metadata: ObjectMeta
     immutable: bool | None = None

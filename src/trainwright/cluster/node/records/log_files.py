@@ -9,10 +9,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 from trainwright.cluster.node.supervisor.containers.cri_log import dropped_bytes, rotated_names
-from trainwright.cluster.node.supervisor.files import read_json
+from trainwright.cluster.node.supervisor.files import read_state
+from trainwright.cluster.node.supervisor.pod_json import ContainerStatus
 
 _BLOCK = 64 * 1024
 """Longer than any record."""
@@ -48,15 +48,11 @@ def find_log(node: Path, uid: str, container: str, run: int) -> Path:
     return find_pod(node, uid) / "logs" / container / f"{run}.log"
 
 
-def container_status(directory: Path, container: str) -> dict[str, Any] | None:
+def container_status(directory: Path, container: str) -> ContainerStatus | None:
     """What the supervisor has last written about a container of the pod in this directory."""
-    with suppress(ValueError):
-        state = read_json(str(directory / "state.json"), default=None)
-        if state is not None:
-            for status in [*state["initContainers"], *state["containers"]]:
-                if status["name"] == container:
-                    return dict(status)
-    return None
+    state = read_state(str(directory))
+    statuses = [*state["initContainers"], *state["containers"]] if state is not None else []
+    return next((status for status in statuses if status["name"] == container), None)
 
 
 def run_has_ended(directory: Path, container: str, run: int) -> bool:
@@ -196,12 +192,12 @@ def _open_all(locate: Callable[[], Path]) -> list[_OpenFile]:
     while True:
         path = locate()
         files: list[_OpenFile] = []
-        for one in _paths(path):
+        for place in _paths(path):
             with suppress(FileNotFoundError):
-                files.insert(0, _OpenFile(os.open(one, os.O_RDONLY | os.O_CLOEXEC)))
+                files.insert(0, _OpenFile(os.open(place, os.O_RDONLY | os.O_CLOEXEC)))
                 if any(_same(files[0], other) for other in files[1:]):
                     os.close(files.pop(0).descriptor)
-        newest = next((one for one in _paths(path) if one.exists()), None)
+        newest = next((place for place in _paths(path) if place.exists()), None)
         unchanged = _is_file(newest, files[-1]) if newest and files else not newest and not files
         if unchanged and locate() == path:
             return files

@@ -8,17 +8,18 @@ import os
 import posixpath
 import shutil
 import stat
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-
-import msgspec
 
 from trainwright.cluster.linux.hidden_directories import HiddenDirectories
 from trainwright.cluster.linux.mounts import is_below
 from trainwright.cluster.linux.safe_paths import open_beneath
 from trainwright.cluster.linux.trees import walk
 from trainwright.cluster.node.pod_processes import running_containers
-from trainwright.cluster.node.records.private_files import read_private_files, read_runtime_config
+from trainwright.cluster.node.records.private_files import read_private_files
+from trainwright.cluster.node.supervisor.files import read_pod
+from trainwright.cluster.node.supervisor.pod_json import MountJson, PodJson
 
 _MAX_LINKS = 40
 
@@ -51,41 +52,15 @@ class PodFile:
             os.close(descriptor)
 
 
-class _Mount(msgspec.Struct, frozen=True):
-    source: str
-    target: str
-
-
-class _Root(msgspec.Struct, frozen=True, rename="camel"):
-    """Of a container that runs on an image."""
-
-    layers: tuple[str, ...] = ()
-    host_files: bool = True
-
-
-class _Container(msgspec.Struct, frozen=True):
-    name: str
-    cwd: str = "/"
-    mounts: tuple[_Mount, ...] = ()
-    root: _Root = msgspec.field(default_factory=_Root)
-
-
-class _Pod(msgspec.Struct, frozen=True):
-    containers: tuple[_Container, ...]
-    sandbox: str = ""
-    hidden: tuple[str, ...] = ()
-    """Paths of the host that the pod did not see."""
-
-
 def find_pod_files(directory: Path, path: str) -> list[PodFile]:
     """The file at `path` in a pod, or all files below it; empty if there is none.
 
     A relative path begins in the working directory of the first container.
     """
-    pod = read_runtime_config(directory, _Pod)
-    if pod is None or not pod.containers:
+    pod = read_pod(str(directory))
+    if pod is None or not pod["containers"]:
         return []
-    wanted = posixpath.normpath(f"{pod.containers[0].cwd}/{path}" if not path.startswith("/") else path)
+    wanted = posixpath.normpath(f"{pod['containers'][0].get('cwd', '/')}/{path}" if not path.startswith("/") else path)
     for _ in range(_MAX_LINKS):
         elsewhere = _absolute_link(pod, wanted)
         if elsewhere is None:
@@ -103,14 +78,14 @@ def find_pod_files(directory: Path, path: str) -> list[PodFile]:
         return []
 
 
-def _absolute_link(pod: _Pod, wanted: str) -> str | None:
+def _absolute_link(pod: PodJson, wanted: str) -> str | None:
     """Where an absolute link in a volume leads, as the program saw it; None if there is none on the way."""
     mount = _mount_of(pod, wanted)
     if mount is None:
         return None
-    names = wanted[len(mount.target) :].strip("/").split("/")
+    names = wanted[len(mount["target"]) :].strip("/").split("/")
     for count in range(1, len(names) + 1):
-        place = Path(mount.source, *names[:count])
+        place = Path(mount["source"], *names[:count])
         if place.is_symlink() and (target := str(place.readlink())).startswith("/"):
             return posixpath.normpath("/".join([target, *names[count:]]))
     return None
@@ -138,28 +113,31 @@ def _in_layers(directory: Path, wanted: str) -> list[PodFile]:
     ]
 
 
-def _in_mounts(pod: _Pod, wanted: str) -> list[PodFile]:
+def _in_mounts(pod: PodJson, wanted: str) -> list[PodFile]:
     mount = _mount_of(pod, wanted)
     if mount is None:
         return []
-    source = Path(mount.source)
+    source = Path(mount["source"])
     root = source if source.is_dir() else source.parent
-    found = _below(source / wanted[len(mount.target) :].lstrip("/"), wanted, root)
+    found = _below(source / wanted[len(mount["target"]) :].lstrip("/"), wanted, root)
     # Volumes are in the data directory, which is hidden; nothing below them is.
-    hidden = tuple(path for path in pod.hidden if is_below(path, [mount.source]))
+    hidden = tuple(path for path in pod.get("hidden", []) if is_below(path, [mount["source"]]))
     return _visible(found, hidden)
 
 
-def _mount_of(pod: _Pod, wanted: str) -> _Mount | None:
+def _mount_of(pod: PodJson, wanted: str) -> MountJson | None:
     """That of a volume in which the path lies: the mount with the longest path counts."""
-    mounts = [mount for container in pod.containers for mount in container.mounts]
-    above = [mount for mount in mounts if wanted == mount.target or wanted.startswith(f"{mount.target.rstrip('/')}/")]
-    return max(above, key=lambda mount: len(mount.target), default=None)
+    mounts = [mount for container in pod["containers"] for mount in container.get("mounts", ())]
+    above = [
+        mount for mount in mounts if wanted == mount["target"] or wanted.startswith(f"{mount['target'].rstrip('/')}/")
+    ]
+    return max(above, key=lambda mount: len(mount["target"]), default=None)
 
 
-def _in_image(pod: _Pod, wanted: str) -> list[PodFile]:
+def _in_image(pod: PodJson, wanted: str) -> list[PodFile]:
     """In the topmost layer that has it."""
-    for layer in (layer for container in pod.containers for layer in container.root.layers):
+    roots = [root for container in pod["containers"] if (root := container.get("root")) is not None]
+    for layer in (layer for root in roots for layer in root["layers"]):
         try:
             found = _below(_resolve(Path(layer), wanted), wanted, Path(layer))
         except OSError:
@@ -169,25 +147,26 @@ def _in_image(pod: _Pod, wanted: str) -> list[PodFile]:
     return []
 
 
-def _on_host(pod: _Pod, wanted: str) -> list[PodFile]:
+def _on_host(pod: PodJson, wanted: str) -> list[PodFile]:
     """A pod on the host's files saw what is there, except for what was hidden and what it had for itself."""
-    if not any(container.root.host_files for container in pod.containers):
+    roots = [container.get("root") for container in pod["containers"]]
+    if not any(root is None or root["hostFiles"] for root in roots):
         return []
     from trainwright.cluster.node.supervisor.sandbox import sandbox  # few commands need it
 
-    private = sandbox.PRIVATE_DIRECTORIES if pod.sandbox == sandbox.OVERLAY else ()
+    private = sandbox.PRIVATE_DIRECTORIES if pod.get("sandbox") == sandbox.OVERLAY else ()
     real = os.path.realpath(wanted)
     if is_below(f"{real}/", [*private]):
         return []
-    return _visible(_below(Path(real), wanted, Path("/")), pod.hidden)
+    return _visible(_below(Path(real), wanted, Path("/")), pod.get("hidden", []))
 
 
-def _visible(files: list[PodFile], hidden: tuple[str, ...]) -> list[PodFile]:
+def _visible(files: list[PodFile], hidden: Sequence[str]) -> list[PodFile]:
     """Those that the pod saw. Links may change: `copy_to` looks again."""
     if not hidden:
         return files
     seen = (file for file in files if not is_below(f"{os.path.realpath(file.source)}/", [*hidden]))
-    return [replace(file, hidden=hidden) for file in seen]
+    return [replace(file, hidden=tuple(hidden)) for file in seen]
 
 
 def _below(source: Path, path: str, root: Path) -> list[PodFile]:

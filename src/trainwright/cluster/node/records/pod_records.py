@@ -9,15 +9,15 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from operator import itemgetter
 from pathlib import Path
-from typing import Any, NamedTuple
-
-import msgspec
+from typing import NamedTuple
 
 from trainwright.cluster.node.records.log_files import LogFiles, find_log, seconds, split_records
-from trainwright.cluster.node.records.private_files import PrivateFile, read_private_files, read_runtime_config
+from trainwright.cluster.node.records.private_files import PrivateFile, read_private_files
 from trainwright.cluster.node.supervisor.containers import container_status
-from trainwright.cluster.node.supervisor.containers.container_status import ContainerStatus
+from trainwright.cluster.node.supervisor.files import read_json, read_pod, read_state
+from trainwright.cluster.node.supervisor.pod_json import ContainerStatus, PodJson, StopJson
 from trainwright.objects.kinds.container_runs import ContainerRun
 
 
@@ -75,10 +75,11 @@ def pod_records(node: Path, owner_uid: str) -> list[PodRecord]:
     for folder in ("pods", "removed"):
         for directory in _directories(node / folder):
             pod = _read_pod(directory)
-            if pod is not None and pod.owner is not None and pod.owner.uid == owner_uid:
+            owner = pod.get("owner") if pod is not None else None
+            if pod is not None and owner and owner["uid"] == owner_uid:
                 record = _pod_record(directory, pod, owner_uid, removed=folder == "removed")
-                found[pod.uid] = (pod.name, pod.created_at), record
-    return [record for _, record in sorted(found.values(), key=lambda one: one[0])]
+                found[pod["uid"]] = (pod["name"], pod.get("createdAt", "")), record
+    return [record for _, record in sorted(found.values(), key=itemgetter(0))]
 
 
 class RunLog:
@@ -108,30 +109,6 @@ class RunLog:
         return LogLine(seconds(stamp.decode()), name, self._decoders[name].decode(text, final=not partial), partial)
 
 
-class _Owner(msgspec.Struct, frozen=True):
-    uid: str = ""
-
-
-class _Pod(msgspec.Struct, frozen=True, rename="camel"):
-    """pod.json. Pods of an earlier version have no owner, labels and creation time."""
-
-    uid: str
-    name: str
-    namespace: str
-    containers: tuple["_Container", ...]
-    init_containers: tuple["_Container", ...]
-    owner: _Owner | None = None
-    labels: dict[str, str] = {}
-    created_at: str = ""
-
-
-class _Container(msgspec.Struct, frozen=True, rename="camel"):
-    name: str
-    cwd: str = ""
-    image: str = ""
-    missing_image: bool = False
-
-
 def _directories(folder: Path) -> list[Path]:
     try:
         return list(folder.iterdir())
@@ -140,11 +117,11 @@ def _directories(folder: Path) -> list[Path]:
 
 
 @lru_cache(maxsize=4096)
-def _decode_pod(directory: Path, inode: int, modified: int) -> _Pod | None:  # noqa: ARG001 (they identify the file)
-    return read_runtime_config(directory, _Pod)
+def _decode_pod(directory: Path, inode: int, modified: int) -> PodJson | None:  # noqa: ARG001 (they identify the file)
+    return read_pod(str(directory))
 
 
-def _read_pod(directory: Path) -> _Pod | None:
+def _read_pod(directory: Path) -> PodJson | None:
     try:
         found = (directory / "pod.json").stat()
     except OSError:
@@ -152,42 +129,43 @@ def _read_pod(directory: Path) -> _Pod | None:
     return _decode_pod(directory, found.st_ino, found.st_mtime_ns)
 
 
-def _pod_record(directory: Path, pod: _Pod, owner_uid: str, *, removed: bool) -> PodRecord:
-    state = _read_state(directory)
+def _pod_record(directory: Path, pod: PodJson, owner_uid: str, *, removed: bool) -> PodRecord:
+    state = read_state(str(directory))
     stopped_at = _stopped_at(directory)
     runs: list[ContainerRun] = []
-    for field, containers, init in (
-        ("initContainers", pod.init_containers, True),
-        ("containers", pod.containers, False),
+    for containers, recorded, init in (
+        (pod["initContainers"], state["initContainers"] if state else (), True),
+        (pod["containers"], state["containers"] if state else (), False),
     ):
-        statuses = {status["name"]: status for status in state.get(field, ())}
+        statuses = {status["name"]: status for status in recorded}
         for container in containers:
-            found = _recorded_runs(statuses.get(container.name))
+            name = container["name"]
+            found = _recorded_runs(statuses.get(name))
             # A log exists before its run is recorded.
-            for number in _logged_runs(directory / "logs" / container.name) - found.keys():
+            for number in _logged_runs(directory / "logs" / name) - found.keys():
                 found[number] = ContainerRun(number=number)
-            missing = container.image if container.missing_image else ""
+            missing = container.get("image", "") if container.get("missingImage") else ""
             runs += [
                 replace(
                     run,
-                    namespace=pod.namespace,
-                    pod=pod.name,
-                    pod_uid=pod.uid,
+                    namespace=pod["namespace"],
+                    pod=pod["name"],
+                    pod_uid=pod["uid"],
                     owner_uid=owner_uid,
-                    container=container.name,
+                    container=name,
                     init=init,
                     exact=True,
-                    directory=container.cwd,
+                    directory=container.get("cwd", ""),
                     missing_image=missing,
                     stopped=run.finished_at is not None and run.finished_at >= stopped_at,
                 )
                 for _, run in sorted(found.items())
             ]
     return PodRecord(
-        uid=pod.uid,
-        name=pod.name,
-        namespace=pod.namespace,
-        labels=dict(pod.labels),
+        uid=pod["uid"],
+        name=pod["name"],
+        namespace=pod["namespace"],
+        labels=pod.get("labels", {}),
         owner_uid=owner_uid,
         directory=directory,
         runs=tuple(runs),
@@ -199,18 +177,10 @@ def _stopped_at(directory: Path) -> float:
     """When the user or the operator asked the pod to end; infinity if neither did."""
     file = directory / "stop.json"
     try:
-        request = msgspec.json.decode(file.read_bytes())
+        request: StopJson = read_json(str(file))
         return math.inf if request.get("reason") or "shutdown" in request else file.stat().st_mtime
-    except (OSError, msgspec.DecodeError):
+    except (OSError, ValueError):
         return math.inf
-
-
-def _read_state(directory: Path) -> dict[str, Any]:
-    try:
-        state: dict[str, Any] = msgspec.json.decode((directory / "state.json").read_bytes())
-    except (OSError, msgspec.DecodeError):
-        return {}
-    return state
 
 
 def _recorded_runs(status: ContainerStatus | None) -> dict[int, ContainerRun]:

@@ -8,17 +8,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import TypeVar
 
-import msgspec
-
-from trainwright.cluster.node.supervisor.files import read_json
+from trainwright.cluster.node.supervisor.files import read_pod
 from trainwright.cluster.node.supervisor.sandbox.private_layers import files_below, find_private_files
 
-T = TypeVar("T")
-
 _MAX_FILES = 1000
-"""Of each run of a container and of each volume."""
+"""The most files of one run of a container, or of one volume."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,17 +43,6 @@ def read_private_files(directory: Path) -> tuple[PrivateFile, ...]:
     return tuple(sorted(found.values(), key=lambda file: (file.container, file.path)))
 
 
-def read_runtime_config(directory: Path, type_: type[T]) -> T | None:
-    """A part of pod.json; None if it was removed meanwhile, or truncated by a power failure.
-
-    Not decoded by msgspec, which refuses the bytes of variables that are not UTF-8.
-    """
-    try:
-        return msgspec.convert(read_json(str(directory / "pod.json")), type_)
-    except (OSError, ValueError, msgspec.ValidationError):
-        return None
-
-
 def _scratches(directory: Path) -> list[tuple[str, Path]]:
     """Container and scratch directory of each run, the last run of a container last."""
     try:
@@ -69,34 +53,20 @@ def _scratches(directory: Path) -> list[tuple[str, Path]]:
     return [(names[path][0], path) for path in sorted(paths, key=lambda path: int(names[path][2]))]
 
 
-class _Mount(msgspec.Struct, frozen=True, rename="camel"):
-    source: str
-    target: str
-    read_only: bool
-
-
-class _Container(msgspec.Struct, frozen=True):
-    name: str
-    mounts: tuple[_Mount, ...]
-
-
-class _Pod(msgspec.Struct, frozen=True, rename="camel"):
-    containers: tuple[_Container, ...]
-    init_containers: tuple[_Container, ...] = ()
-
-
 def _in_volumes(directory: Path) -> Iterator[PrivateFile]:
     """The files in emptyDir volumes: the only writable ones in the directory of the pod."""
     volumes = f"{directory}/volumes/"
-    pod = read_runtime_config(directory, _Pod)
+    pod = read_pod(str(directory))
     if pod is None:
         return
     seen = set()
-    for container in (*pod.containers, *pod.init_containers):
-        for mount in container.mounts:
-            if not mount.source.startswith(volumes) or mount.read_only or mount.source in seen:
+    for container in (*pod["containers"], *pod.get("initContainers", ())):
+        for mount in container["mounts"]:
+            place = mount["source"]
+            if not place.startswith(volumes) or mount["readOnly"] or place in seen:
                 continue
-            seen.add(mount.source)
-            volume = os.path.relpath(mount.source, volumes).partition("/")[0]
-            for path, size, source in islice(files_below(mount.source, mount.target), _MAX_FILES):
-                yield PrivateFile(container=container.name, path=path, size=size, source=Path(source), volume=volume)
+            seen.add(place)
+            volume = os.path.relpath(place, volumes).partition("/")[0]
+            for path, size, source in islice(files_below(place, mount["target"]), _MAX_FILES):
+                name = container["name"]
+                yield PrivateFile(container=name, path=path, size=size, source=Path(source), volume=volume)

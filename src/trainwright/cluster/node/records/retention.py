@@ -28,7 +28,7 @@ MAX_REMOVED_PODS = 20
 """Deleted pods of one name and owner that are kept; a job that replaces its pods for ever does not fill the disk."""
 
 KEPT_PRIVATE_FILES = 3
-"""Of so many of them the private files are kept too, which may be checkpoints of gigabytes."""
+"""So many of them keep their private files, which may be checkpoints of gigabytes."""
 
 _LAGGING_SECONDS = 1.0
 _LONGEST_RETRY = 60.0
@@ -67,16 +67,16 @@ class Retention:
 
     def add(self, directory: PodDirectory) -> None:
         """Takes over the directory of a deleted pod."""
-        owner = directory.owner
-        if owner is not None:
+        owner, config = directory.owner, directory.runtime_config
+        if owner is not None and config is not None:
             pods = self._pods.setdefault(owner.uid, _RemovedPods(owner))
-            pods.by_name.setdefault((directory.runtime_config or {})["name"], []).append(directory)
+            pods.by_name.setdefault(config["name"], []).append(directory)
             self._queue.add(owner.uid)
 
     async def run(self) -> None:
         """Runs until it is cancelled."""
         directories = removed_pod_directories(self._node).values()
-        for directory in sorted(directories, key=lambda one: (one.runtime_config or {}).get("createdAt", "")):
+        for directory in sorted(directories, key=_created_at):
             if directory.owner is None:  # its removal was interrupted
                 await asyncio.to_thread(directory.remove)
             self.add(directory)
@@ -148,3 +148,8 @@ def _remove_surplus(same_name: list[PodDirectory]) -> None:
         same_name.pop(0).remove()
     for directory in same_name[:-KEPT_PRIVATE_FILES]:
         directory.remove_private_files()
+
+
+def _created_at(directory: PodDirectory) -> str:
+    config = directory.runtime_config
+    return config.get("createdAt", "") if config is not None else ""

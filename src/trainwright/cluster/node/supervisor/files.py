@@ -13,7 +13,10 @@ import os
 TYPE_CHECKING = False  # importing typing takes four milliseconds at the start of every pod
 if TYPE_CHECKING:
     import socket
+    from collections.abc import Mapping
     from typing import Any
+
+    from trainwright.cluster.node.supervisor.pod_json import IdentityJson, PodJson, PodState
 
 _REQUIRED: Any = object()
 
@@ -46,7 +49,26 @@ def read_json(path: str, default: Any = _REQUIRED) -> Any:
         return default
 
 
-def write_json(path: str, value: dict[str, Any], *, durable: bool = True) -> None:
+def read_pod(directory: str) -> PodJson | None:
+    """pod.json; None if there is none, or if a power failure truncated it."""
+    found: PodJson | None = _read_whole(os.path.join(directory, "pod.json"))
+    return found
+
+
+def read_state(directory: str) -> PodState | None:
+    """state.json, in the same way."""
+    found: PodState | None = _read_whole(os.path.join(directory, "state.json"))
+    return found
+
+
+def _read_whole(path: str) -> Any:
+    try:
+        return read_json(path, default=None)
+    except ValueError:
+        return None
+
+
+def write_json(path: str, value: Mapping[str, object], *, durable: bool = True) -> None:
     """Writes the file atomically. `durable`: waits until it is on the disk, for files that are needed after a
     reboot."""
     with open(f"{path}.new", "w", encoding="utf-8") as file:
@@ -57,7 +79,7 @@ def write_json(path: str, value: dict[str, Any], *, durable: bool = True) -> Non
     os.rename(f"{path}.new", path)
 
 
-def own_identity() -> dict[str, Any]:
+def own_identity() -> IdentityJson:
     """How the agent identifies this process later: a pid alone may be reused.
 
     In the pid namespace of a pod, too, /proc is still the host's, and so is the pid.

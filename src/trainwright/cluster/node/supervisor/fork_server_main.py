@@ -23,7 +23,7 @@ from trainwright.cluster.linux import listening_sockets  # noqa: F401
 from trainwright.cluster.linux.privileges import become_subreaper
 from trainwright.cluster.node.supervisor import pod_events, pod_process  # noqa: F401
 from trainwright.cluster.node.supervisor.containers import exec_sessions, termination_message  # noqa: F401
-from trainwright.cluster.node.supervisor.files import read_json
+from trainwright.cluster.node.supervisor.files import read_pod
 from trainwright.cluster.node.supervisor.lifecycle import handlers, pod_lifecycle, probes  # noqa: F401
 from trainwright.cluster.node.supervisor.network import listening_ports, socket_broker  # noqa: F401
 from trainwright.cluster.node.supervisor.sandbox import private_layers, sandbox  # noqa: F401
@@ -83,10 +83,10 @@ def _fork_supervisor(directory: str, session_key: str) -> tuple[int, int]:
 def _is_for_root(directory: str) -> bool:
     """Whether the pod needs a pid namespace and no user namespace. An error of its files is left to the supervisor."""
     try:
-        pod = read_json(f"{directory}/pod.json")
-        return bool(pod["sandbox"] == sandbox.OVERLAY and not pod["ownUsers"])
-    except (OSError, ValueError, KeyError):
+        pod = read_pod(directory)
+    except OSError:
         return False
+    return pod is not None and pod["sandbox"] == sandbox.OVERLAY and not pod["ownUsers"]
 
 
 def _fork_into_pid_namespace(directory: str, session_key: str) -> int:

@@ -26,6 +26,7 @@ from trainwright.cluster.node.supervisor.files import (
     SESSION_SOCKET,
     listen_for_sessions,
     read_json,
+    read_state,
     remove_file,
 )
 from trainwright.cluster.node.supervisor.network.pod_sockets import PodSockets
@@ -36,10 +37,17 @@ TYPE_CHECKING = False  # importing typing takes four milliseconds at the start o
 if TYPE_CHECKING:
     import socket
     from collections.abc import Callable
-    from typing import Any
 
     from trainwright.cluster.node.supervisor.containers.exec_sessions import ExecSessions
     from trainwright.cluster.node.supervisor.lifecycle.pod_lifecycle import PodLifecycle
+    from trainwright.cluster.node.supervisor.pod_json import (
+        ContainerJson,
+        ContainerState,
+        ContainerStatus,
+        PodJson,
+        PodState,
+        StopJson,
+    )
 
 SIGNALS = {signal.SIGTERM, signal.SIGCHLD, signal.SIGHUP}
 _DISK_FULL_SECONDS = 1.0
@@ -48,16 +56,16 @@ _DEADLINE = ("DeadlineExceeded", "Pod was active on the node longer than the spe
 
 
 class Supervisor:
-    def __init__(self, directory: str, pod: dict[str, Any], *, is_pid_1: bool, session_key: str = "") -> None:
+    def __init__(self, directory: str, pod: PodJson, *, is_pid_1: bool, session_key: str = "") -> None:
         self._directory = directory
         self._session_key = session_key
         self._pod = pod
         self._is_pid_1 = is_pid_1
         self._stop_file = os.path.join(directory, "stop.json")
         self._policy = str(pod["restartPolicy"])
-        last = read_json(os.path.join(directory, "state.json"), default=None)
-        self._inits = self._containers("initContainers", last, init=True)
-        self._mains = self._containers("containers", last, init=False)
+        last = read_state(directory)
+        self._inits = self._containers(pod["initContainers"], last and last["initContainers"], init=True)
+        self._mains = self._containers(pod["containers"], last and last["containers"], init=False)
         self._all = self._inits + self._mains
         self._exec = ContainerExec(pod)
         self._reason = self._message = ""
@@ -84,8 +92,9 @@ class Supervisor:
             on_port_in_use=lambda port: self._get_lifecycle().record_port_in_use(port),
         )
 
-    def _containers(self, field: str, last: dict[str, Any] | None, *, init: bool) -> list[Container]:
-        specs = self._pod[field]
+    def _containers(
+        self, specs: list[ContainerJson], last: list[ContainerStatus] | None, *, init: bool
+    ) -> list[Container]:
         if last is None:
             first = init or not self._pod["initContainers"]
             statuses = [
@@ -93,9 +102,7 @@ class Supervisor:
                 for spec in specs
             ]
         else:
-            statuses = [
-                container_status.reset_for_restart(status, init=init, policy=self._policy) for status in last[field]
-            ]
+            statuses = [container_status.reset_for_restart(status, init=init, policy=self._policy) for status in last]
         return [Container(spec, status, init=init) for spec, status in zip(specs, statuses, strict=True)]
 
     def run(self) -> None:
@@ -297,7 +304,7 @@ class Supervisor:
 
     def _check_stop_request(self, *, signalled: bool = False) -> None:
         """The agent writes the grace period to stop.json, then sends SIGTERM. Its default is the pod's own."""
-        stop = read_json(self._stop_file, default={})
+        stop: StopJson = read_json(self._stop_file, default={})
         if "shutdown" in stop and stop["shutdown"] != read_json(os.path.join(self._directory, "supervisor.json")):
             stop = {}  # meant an earlier supervisor of this pod, which was killed
         if not signalled and not stop:
@@ -435,7 +442,7 @@ class Supervisor:
             if self._proc:
                 processes.kill_session(process, self._proc)
 
-    def _terminated(self, container: Container, code: int, number: int, finished_at: str) -> dict[str, Any]:
+    def _terminated(self, container: Container, code: int, number: int, finished_at: str) -> ContainerState:
         """The state of a container that ended with this exit code or signal."""
         error = container.start_report.partition(b"\n")[2].decode(errors="replace")
         reason = "StartError" if error else "Error" if code else "Completed"
@@ -506,7 +513,7 @@ class Supervisor:
         except KeyError:
             pass  # it is not urgent
 
-    def _state(self) -> dict[str, Any]:
+    def _state(self) -> PodState:
         return {
             "sandbox": self._pod["sandbox"],
             "finished": self._finished and not self._shutdown,

@@ -12,7 +12,7 @@ from trainwright.cluster.node.supervisor.files import DISK_FULL, read_json, writ
 
 TYPE_CHECKING = False  # importing typing takes four milliseconds at the start of every pod
 if TYPE_CHECKING:
-    from typing import Any
+    from trainwright.cluster.node.supervisor.pod_json import EventJson
 
 MAX_EVENTS = 50
 """More happen only while no agent runs."""
@@ -26,7 +26,7 @@ _MAX_MESSAGE = 1024
 class EventLog:
     def __init__(self, directory: str) -> None:
         self._path = os.path.join(directory, "events.json")
-        self._events: list[dict[str, Any]] = read_events(directory)
+        self._events: list[EventJson] = read_events(directory)
         self._written = True
 
     def add(
@@ -42,9 +42,18 @@ class EventLog:
     ) -> None:
         """`kind` is Normal or Warning. An event about the whole pod names no container. `port` is in use."""
         number = self._events[-1]["number"] + 1 if self._events else 1
-        event = {"number": number, "type": kind, "reason": reason, "message": message[:_MAX_MESSAGE], "at": at}
-        about = {"container": container, "init": init, **({"port": port} if port is not None else {})}
-        self._events = [*self._events, {**event, **about}][-MAX_EVENTS:]
+        event: EventJson = {
+            "number": number,
+            "type": kind,
+            "reason": reason,
+            "message": message[:_MAX_MESSAGE],
+            "at": at,
+            "container": container,
+            "init": init,
+        }
+        if port is not None:
+            event["port"] = port
+        self._events = [*self._events, event][-MAX_EVENTS:]
         self._written = False
 
     def write(self) -> bool:
@@ -60,7 +69,7 @@ class EventLog:
         return True
 
 
-def read_events(directory: str) -> list[dict[str, Any]]:
+def read_events(directory: str) -> list[EventJson]:
     try:
         found = read_json(os.path.join(directory, "events.json"), default={"events": []})
     except ValueError:  # truncated by a power failure

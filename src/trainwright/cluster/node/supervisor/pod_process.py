@@ -20,7 +20,7 @@ from trainwright.cluster.node.supervisor.sandbox import sandbox
 
 TYPE_CHECKING = False  # importing typing takes four milliseconds at the start of every pod
 if TYPE_CHECKING:
-    from typing import Any
+    from trainwright.cluster.node.supervisor.pod_json import NfsVolumeJson, PodJson
 
 EXIT_ALREADY_SUPERVISED = 75
 """Exit status if another supervisor of the same pod is running."""
@@ -65,9 +65,9 @@ def supervise_as_pid_1(directory: str, session_key: str) -> None:
         _run_as_pid_1(directory, pod, session_key)
 
 
-def _take_pod(directory: str) -> dict[str, Any]:
+def _take_pod(directory: str) -> PodJson:
     """pod.json, locked for this process."""
-    pod: dict[str, Any] = read_json(os.path.join(directory, "pod.json"))
+    pod: PodJson = read_json(os.path.join(directory, "pod.json"))
     lock = os.open(os.path.join(directory, "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # held until the supervisor has ended, which inherits it
@@ -78,7 +78,7 @@ def _take_pod(directory: str) -> dict[str, Any]:
     return pod
 
 
-def _enter_namespaces(directory: str, pod: dict[str, Any], *, pid_namespace: bool = True) -> bool:
+def _enter_namespaces(directory: str, pod: PodJson, *, pid_namespace: bool = True) -> bool:
     """False if the kernel refused, with which the pod has failed."""
     try:
         sandbox.enter_pod(
@@ -103,7 +103,7 @@ def _report(pid: int, reports: int | None) -> None:
         os.close(reports)
 
 
-def _run_child(directory: str, pod: dict[str, Any], reports: int | None, session_key: str) -> None:
+def _run_child(directory: str, pod: PodJson, reports: int | None, session_key: str) -> None:
     try:
         if reports is None:
             die_with_parent(signal.SIGKILL)
@@ -118,13 +118,13 @@ def _run_child(directory: str, pod: dict[str, Any], reports: int | None, session
         os._exit(1)
 
 
-def _run_as_pid_1(directory: str, pod: dict[str, Any], session_key: str) -> None:
+def _run_as_pid_1(directory: str, pod: PodJson, session_key: str) -> None:
     """The agent can signal it from outside: its signals are blocked until it has handlers, and so they are not lost."""
     _register(directory)
     if not pod["ownUsers"]:
         privileges.hide_process()  # it sees the host's files; in a user namespace only its capabilities count
-    if pod.get("nfsVolumes"):
-        _mount_nfs(directory, pod)
+    if (program := pod.get("nfsProgram")) and (volumes := pod.get("nfsVolumes")):
+        _mount_nfs(directory, program, volumes)
     Supervisor(directory, pod, is_pid_1=True, session_key=session_key).run()
 
 
@@ -132,10 +132,10 @@ def _register(directory: str) -> None:
     write_json(os.path.join(directory, "supervisor.json"), own_identity(), durable=False)  # meaningless after a reboot
 
 
-def _mount_nfs(directory: str, pod: dict[str, Any]) -> None:
+def _mount_nfs(directory: str, program: str, volumes: list[NfsVolumeJson]) -> None:
     from trainwright.cluster.node.supervisor.sandbox.nfs import mount_all  # few pods have any
 
-    if failure := mount_all(pod["nfsProgram"], pod["nfsVolumes"]):
+    if failure := mount_all(program, volumes):
         os.unlink(os.path.join(directory, "supervisor.json"))  # nothing has started: the agent tries again
         sys.stderr.write(f"{failure}\n")
         sys.stderr.flush()

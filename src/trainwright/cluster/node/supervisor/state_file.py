@@ -13,7 +13,8 @@ from trainwright.cluster.node.supervisor.files import DISK_FULL, DISK_FULL_NOTE,
 TYPE_CHECKING = False  # importing typing takes four milliseconds at the start of every pod
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any
+
+    from trainwright.cluster.node.supervisor.pod_json import PodState
 
 _RETRY_SECONDS = 0.1
 _DISK_FULL_REPORT_SECONDS = 10.0
@@ -35,7 +36,7 @@ class StateFile:
         if self.retry_at is None:
             self.retry_at = time.monotonic()
 
-    def publish(self, state: Callable[[], dict[str, Any]]) -> None:
+    def publish(self, state: Callable[[], PodState]) -> None:
         """Writes the state if it has changed, and notifies the agent."""
         now = time.monotonic()
         if (not self.changed and self.retry_at is None) or (self.retry_at is not None and now < self.retry_at):

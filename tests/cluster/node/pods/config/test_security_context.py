@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from trainwright.cluster.linux.privileges import ADDABLE_CAPABILITIES, CAPABILITIES, CONTAINER_CAPABILITIES
+from trainwright.cluster.linux.security_json import SecurityJson
 from trainwright.cluster.node.pods.config.limits import container_limits, memory_limit
 from trainwright.cluster.node.pods.config.security_context import (
     NodeUser,
@@ -26,7 +27,7 @@ def pod(of_pod: Object | None = None, **own: Any) -> Object:
     return {"metadata": metadata, "spec": {"containers": [container], "securityContext": of_pod or {}}}
 
 
-def security(node: NodeUser, of_pod: Object | None = None, **own: Any) -> tuple[dict[str, Any], tuple[str, ...]]:
+def security(node: NodeUser, of_pod: Object | None = None, **own: Any) -> tuple[SecurityJson, tuple[str, ...]]:
     subject = pod(of_pod, **own)
     found = container_security(subject, subject["spec"]["containers"][0], "spec.containers[0]", node)
     return found.config, (*pod_fields_not_honoured(subject, node), *found.not_honoured)

@@ -7,12 +7,13 @@ from hypothesis import strategies as st
 
 from trainwright.cluster.node.pods.pod_status import phase
 from trainwright.cluster.node.supervisor.containers import container_status
+from trainwright.cluster.node.supervisor.pod_json import ContainerState, ContainerStatus, PodState
 
 NOW = "2026-11-15T04:05:06.000000000Z"
 POLICIES = st.sampled_from(["Always", "OnFailure", "Never"])
 
 
-def ended(code: int) -> dict[str, Any]:
+def ended(code: int) -> ContainerState:
     return container_status.terminated(exit_code=code, reason="Error", started_at=NOW, finished_at=NOW)
 
 
@@ -75,7 +76,7 @@ def test_the_restart_policy_decides_whether_a_container_restarts() -> None:
 
 
 @given(state=STATE, policy=POLICIES)
-def test_a_pod_without_supervisor_runs_nothing_and_is_finished_or_restarted(state: dict[str, Any], policy: str) -> None:
+def test_a_pod_without_supervisor_runs_nothing_and_is_finished_or_restarted(state: PodState, policy: str) -> None:
     after = container_status.without_supervisor(state, policy, NOW)
     statuses = after["initContainers"] + after["containers"]
     assert not any("running" in status["state"] for status in statuses)
@@ -90,7 +91,7 @@ def test_a_pod_without_supervisor_runs_nothing_and_is_finished_or_restarted(stat
 
 @given(state=STATE, policy=POLICIES)
 def test_containers_that_had_terminated_before_the_supervisor_ended_keep_their_status(
-    state: dict[str, Any], policy: str
+    state: PodState, policy: str
 ) -> None:
     after = container_status.without_supervisor(state, policy, NOW)
     for before, now in zip(state["containers"], after["containers"], strict=True):
@@ -103,7 +104,7 @@ def test_containers_that_had_terminated_before_the_supervisor_ended_keep_their_s
 
 @given(state=STATE, policy=POLICIES)
 def test_a_shutdown_is_the_reason_of_a_pod_that_it_finished_and_does_not_count_as_a_restart(
-    state: dict[str, Any], policy: str
+    state: PodState, policy: str
 ) -> None:
     after = container_status.without_supervisor(state, policy, NOW, shutdown=True)
     pairs = zip(
@@ -118,7 +119,7 @@ def test_a_shutdown_is_the_reason_of_a_pod_that_it_finished_and_does_not_count_a
 
 
 @given(state=STATE, policy=POLICIES)
-def test_a_finished_pod_has_no_container_to_restart(state: dict[str, Any], policy: str) -> None:
+def test_a_finished_pod_has_no_container_to_restart(state: PodState, policy: str) -> None:
     if container_status.is_finished(policy, state["initContainers"], state["containers"]):
         for init, statuses in ((True, state["initContainers"]), (False, state["containers"])):
             codes = [code for status in statuses if (code := container_status.exit_code(status)) is not None]
@@ -141,8 +142,9 @@ def test_every_run_is_recorded_until_there_are_too_many() -> None:
 
 
 def test_a_run_that_ended_with_its_supervisor_is_recorded() -> None:
-    status = {**container_status.new_status("main", initialized=True), "state": container_status.running(NOW)}
-    state = {"initContainers": [], "containers": [status], "finished": False, "reason": "", "message": ""}
+    status = container_status.new_status("main", initialized=True)
+    status["state"] = container_status.running(NOW)
+    state: PodState = {"initContainers": [], "containers": [status], "finished": False, "reason": "", "message": ""}
     (found,) = container_status.without_supervisor(state, "OnFailure", NOW)["containers"]
     assert [(run["number"], run["reason"]) for run in found["runs"]] == [(0, "ContainerStatusUnknown")]
     assert container_status.next_run(found)["restarts"] == 1
@@ -161,15 +163,18 @@ def test_a_container_is_started_and_ready_unless_its_probes_deny_it() -> None:
     status = container_status.new_status("main", initialized=True)
     assert not container_status.is_started(status)
     assert not container_status.is_ready(status)
-    running = {**status, "state": container_status.running(NOW)}
+    running: ContainerStatus = {**status, "state": container_status.running(NOW)}
     for probed in (None, True, False):
-        found = running if probed is None else {**running, "started": probed, "ready": probed}
+        found: ContainerStatus = running if probed is None else {**running, "started": probed, "ready": probed}
         assert container_status.is_started(found) is container_status.is_ready(found) is (probed is not False)
 
 
 def test_a_sidecar_restarts_always_and_keeps_no_pod_from_finishing() -> None:
-    sidecar = {**container_status.new_status("side", initialized=False, sidecar=True), "state": ended(0)}
-    main = {**container_status.new_status("main", initialized=True), "state": ended(0)}
+    sidecar: ContainerStatus = {
+        **container_status.new_status("side", initialized=False, sidecar=True),
+        "state": ended(0),
+    }
+    main: ContainerStatus = {**container_status.new_status("main", initialized=True), "state": ended(0)}
     for policy in ("Always", "OnFailure", "Never"):
         assert container_status.should_restart(policy, 0, init=True, sidecar=True)
     assert container_status.is_finished("Never", [sidecar], [main])
@@ -181,8 +186,8 @@ def test_a_pod_is_initialized_when_its_sidecars_have_started_once() -> None:
     waiting = container_status.new_status("main", initialized=False)
     assert not container_status.is_initialized([sidecar], [waiting])
     assert container_status.is_initialized([{**sidecar, "state": container_status.running(NOW)}], [waiting])
-    begun = {**waiting, "state": container_status.running(NOW)}
-    crashed = {**waiting, "state": container_status.waiting("CrashLoopBackOff"), "last": ended(1)}
+    begun: ContainerStatus = {**waiting, "state": container_status.running(NOW)}
+    crashed: ContainerStatus = {**waiting, "state": container_status.waiting("CrashLoopBackOff"), "last": ended(1)}
     for main in (begun, crashed):
         assert container_status.is_initialized([{**sidecar, "state": ended(1)}], [main]), "it restarts later"
     assert not container_status.is_initialized([sidecar], [{**crashed, "last": {}}])
@@ -190,7 +195,10 @@ def test_a_pod_is_initialized_when_its_sidecars_have_started_once() -> None:
 
 @given(st.integers(0, 255))
 def test_a_program_that_ended_with_the_cluster_runs_again_without_counting(code: int) -> None:
-    status = {**container_status.new_status("main", initialized=True), "state": container_status.running(NOW)}
+    status: ContainerStatus = {
+        **container_status.new_status("main", initialized=True),
+        "state": container_status.running(NOW),
+    }
     stopped = container_status.ended_by_shutdown(status, code, started_at=NOW, finished_at=NOW)
     found = stopped["state"]["terminated"]
     assert (found["exitCode"], found["reason"]) == (137, "ContainerStatusUnknown")
@@ -202,7 +210,7 @@ def test_a_program_that_ended_with_the_cluster_runs_again_without_counting(code:
 
 @given(code=st.none() | st.integers(0, 2), policy=POLICIES, init=st.booleans())
 def test_a_new_supervisor_starts_what_has_not_finished(code: int | None, policy: str, init: bool) -> None:
-    status = {**container_status.new_status("c", initialized=True), "restarts": 3}
+    status: ContainerStatus = {**container_status.new_status("c", initialized=True), "restarts": 3}
     status["state"] = container_status.running(NOW) if code is None else ended(code)
     found = container_status.reset_for_restart(status, init=init, policy=policy)
     if code is not None and (init or container_status.should_restart(policy, code, init=False)):
@@ -213,10 +221,10 @@ def test_a_new_supervisor_starts_what_has_not_finished(code: int | None, policy:
 
 
 def test_runs_of_an_earlier_version_are_read_from_state_and_last() -> None:
-    old = {"name": "c", "restarts": 2, "state": ended(1), "last": ended(2)}
+    old: ContainerStatus = {"name": "c", "restarts": 2, "state": ended(1), "last": ended(2)}
     runs = [(run["number"], run["exitCode"]) for run in container_status.finished_runs(old)]
     assert runs == [(1, 2), (2, 1)]
-    waiting = {**old, "state": container_status.waiting("CrashLoopBackOff")}
+    waiting: ContainerStatus = {**old, "state": container_status.waiting("CrashLoopBackOff")}
     assert [run["number"] for run in container_status.finished_runs(waiting)] == [2]
 
 

@@ -14,6 +14,7 @@ import pytest
 from trainwright.cluster import pki
 from trainwright.cluster.node.supervisor.lifecycle import network_handlers
 from trainwright.cluster.node.supervisor.lifecycle.network_handlers import EXIT_FAILURE, EXIT_SUCCESS, EXIT_WARNING
+from trainwright.cluster.node.supervisor.pod_json import HandlerJson
 
 HOST = "127.0.0.1"
 
@@ -49,9 +50,17 @@ def serving(tls: ssl.SSLContext | None = None) -> Iterator[int]:
             thread.join()
 
 
-def http(port: int, path: str = "/healthy", *, scheme: str = "http", **headers: str) -> dict[str, Any]:
-    target = {"scheme": scheme, "host": HOST, "port": port, "path": path, "userAgent": "kube-probe/1.35"}
-    return {"http": {**target, "headers": [[name.replace("_", "-"), value] for name, value in headers.items()]}}
+def http(port: int, path: str = "/healthy", *, scheme: str = "http", **headers: str) -> HandlerJson:
+    return {
+        "http": {
+            "scheme": scheme,
+            "host": HOST,
+            "port": port,
+            "path": path,
+            "userAgent": "kube-probe/1.35",
+            "headers": [[name.replace("_", "-"), value] for name, value in headers.items()],
+        }
+    }
 
 
 @pytest.mark.parametrize(
@@ -110,7 +119,7 @@ def closed_port() -> int:
 
 def test_a_refused_connection_is_a_failure_with_its_address(closed_port: int) -> None:
     refused = f"dial tcp {HOST}:{closed_port}: connect: connection refused"
-    tcp = {"tcp": {"host": HOST, "port": closed_port}}
+    tcp: HandlerJson = {"tcp": {"host": HOST, "port": closed_port}}
     assert network_handlers.check(tcp, 5) == (EXIT_FAILURE, refused)
     found = network_handlers.check(http(closed_port), 5)
     assert found == (EXIT_FAILURE, f'Get "http://{HOST}:{closed_port}/healthy": {refused}')
@@ -162,7 +171,7 @@ def test_a_grpc_check_asks_for_the_health_of_a_service(status: bytes, expected: 
     settings, headers = frame(4, b"", stream=0), frame(1, b"", flags=4)
     message = frame(0, b"\0" + len(status).to_bytes(4, "big") + status)
     with grpc_server(settings, headers, message, frame(1, b"", flags=5)) as (port, received):
-        check = {"grpc": {"host": HOST, "port": port, "service": "model"}}
+        check: HandlerJson = {"grpc": {"host": HOST, "port": port, "service": "model"}}
         assert network_handlers.check(check, 5) == expected
     assert b"/grpc.health.v1.Health/Check" in received[0]
     assert received[0].endswith(b"\0\0\0\0\x07\x0a\x05model")

@@ -45,7 +45,7 @@ def directories() -> Any:
     if not found:
         pytest.skip(f"no control groups here: {reason}")
     yield found
-    assert cgroups.remove({"cgroups": found}, seconds=5.0)
+    assert cgroups.remove(found, seconds=5.0)
 
 
 @pytest.fixture
@@ -83,7 +83,7 @@ def test_the_groups_of_a_killed_supervisor_can_be_removed(root_overlay: Any, dir
     with root_overlay.run(container(script, limits={"memory": 64 << 20}), cgroups=pod_directories) as pod:
         pod.until(lambda pod: any("/pod/main-0" in line for line in pod.output()))
         pod.kill()
-    assert cgroups.remove({"cgroups": pod_directories}, seconds=5.0)
+    assert cgroups.remove(pod_directories, seconds=5.0)
 
 
 def test_a_group_that_cannot_be_made_is_a_start_error(root_overlay: Any) -> None:

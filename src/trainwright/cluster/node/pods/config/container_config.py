@@ -2,8 +2,8 @@
 
 import posixpath
 from collections.abc import Mapping
-from typing import Any
 
+from trainwright.cluster.linux.security_json import SecurityJson
 from trainwright.cluster.node.devices.driver_files import driver_mounts
 from trainwright.cluster.node.network.hosts import hostname, replace_names
 from trainwright.cluster.node.pod_fields import service_account_of
@@ -24,6 +24,7 @@ from trainwright.cluster.node.pods.config.pod_context import (
 from trainwright.cluster.node.pods.config.program_size import MAX_PATH_BYTES, check_program
 from trainwright.cluster.node.referenced_objects import PodConfigError, ReferencedObjects
 from trainwright.cluster.node.supervisor.containers.host_paths import replace_path
+from trainwright.cluster.node.supervisor.pod_json import ContainerJson, ImageJson, MountJson
 from trainwright.cluster.node.supervisor.sandbox.sandbox import OVERLAY, PRIVATE_DIRECTORIES
 from trainwright.cluster.node.volumes.sources import Volume
 from trainwright.objects import Object
@@ -58,7 +59,7 @@ class ContainerConfigBuilder:
         context: PodContext,
         objects: ReferencedObjects,
         volumes: Mapping[str, Volume],
-        security: dict[str, Any],
+        security: SecurityJson,
         *,
         sidecar: bool,
         home: str | None = None,
@@ -72,7 +73,7 @@ class ContainerConfigBuilder:
         self._sidecar = sidecar
         self._annotations = pod["metadata"].get("annotations") or {}
         self._overlay = context.node.sandbox.level == OVERLAY
-        self._security: dict[str, Any] = security
+        self._security = security
         self._host_paths: dict[str, str] = {}
         self._replaced: set[str] = set()
         self._image = image_of(spec, context)
@@ -81,7 +82,7 @@ class ContainerConfigBuilder:
         self.warnings: list[PodWarning] = []
         self.program_bytes = 0
 
-    def build(self) -> dict[str, Any]:
+    def build(self) -> ContainerJson:
         # Values of variables may contain mount paths, and subPathExpr may contain variables: paths come first.
         message = termination_mount(self._spec, self._context.directory)
         self._find_host_paths(message)
@@ -115,8 +116,10 @@ class ContainerConfigBuilder:
             "env": environment,
             "cwd": cwd,
             "mounts": [*self._node_mounts(mounts, environment), *mounts] if self._overlay else mounts,
-            **{field: True for field in ("stdin", "stdinOnce", "tty") if self._spec.get(field)},
-            **({} if self._overlay else {"hostPaths": self._host_paths}),
+            "stdin": bool(self._spec.get("stdin")),
+            "stdinOnce": bool(self._spec.get("stdinOnce")),
+            "tty": bool(self._spec.get("tty")),
+            "hostPaths": {} if self._overlay else self._host_paths,
             "ports": self._declared_ports(),
             "gpus": [gpu.uuid for gpu in self._gpus],
             "devices": sorted({node for gpu in self._gpus for node in gpu.nodes}),
@@ -131,7 +134,7 @@ class ContainerConfigBuilder:
             ),
         }
 
-    def _find_host_paths(self, message: Mapping[str, Any]) -> None:
+    def _find_host_paths(self, message: MountJson) -> None:
         """Paths of the container that are elsewhere on this machine; `message` mounts its termination message."""
         if not self._overlay:
             self._host_paths[message["target"]] = message["source"]
@@ -152,7 +155,7 @@ class ContainerConfigBuilder:
         chosen = self._spec.get("workingDir") or self._image.working_directory or shared or "/"
         return self._adapt_path(posixpath.join("/", chosen))
 
-    def _root(self) -> dict[str, Any]:
+    def _root(self) -> ImageJson:
         """What the supervisor needs to know about the image."""
         image = self._image
         if not image.image_id:
@@ -230,7 +233,7 @@ class ContainerConfigBuilder:
             cpu=cpu_of(self._spec),
         )
 
-    def _mount(self, mount: Object, variables: Mapping[str, str]) -> dict[str, Any]:
+    def _mount(self, mount: Object, variables: Mapping[str, str]) -> MountJson:
         read_only = bool(mount.get("readOnly")) or self._volume(mount).read_only
         target = posixpath.normpath(posixpath.join("/", mount["mountPath"]))
         if target == "/":
@@ -261,13 +264,13 @@ class ContainerConfigBuilder:
             raise PodConfigError(f'volumeMounts: no volume is named "{mount["name"]}"')
         return volume
 
-    def _node_mounts(self, volumes: list[dict[str, Any]], environment: Mapping[str, str]) -> list[dict[str, Any]]:
+    def _node_mounts(self, volumes: list[MountJson], environment: Mapping[str, str]) -> list[MountJson]:
         """The hosts file, and what the pod shares with this machine: the user's home, the directory of the manifest and
         the installation of its Python. The rest of the machine's files is below private layers.
 
         A volume that is mounted at or above the home replaces it, as it replaces the files of an image.
         """
-        mounts: list[dict[str, Any]] = [{"source": self._context.hosts_file, "target": "/etc/hosts", "readOnly": True}]
+        mounts: list[MountJson] = [{"source": self._context.hosts_file, "target": "/etc/hosts", "readOnly": True}]
         if self._gpus:  # NCCL copies between the GPUs of different pods through it
             mounts.append({"source": self._context.shared_memory, "target": _SHARED_MEMORY, "readOnly": False})
         for image in self._context.images.values():
@@ -288,13 +291,11 @@ class ContainerConfigBuilder:
             mounts.append(_of_machine(posixpath.normpath(shared)))
         return mounts
 
-    def _mounts_of_image(
-        self, volumes: list[dict[str, Any]], environment: Mapping[str, str]
-    ) -> list[dict[str, object]]:
+    def _mounts_of_image(self, volumes: list[MountJson], environment: Mapping[str, str]) -> list[MountJson]:
         """What an image with files of its own gets from the node: the host name, the resolver, and the driver of its
         GPUs."""
         name = posixpath.join(self._context.directory, HOSTNAME_FILE)
-        found: list[dict[str, object]] = [{"source": name, "target": "/etc/hostname", "readOnly": True}]
+        found: list[MountJson] = [{"source": name, "target": "/etc/hostname", "readOnly": True}]
         if self._context.has_resolver:
             found.append(_of_machine(_RESOLVER, read_only=True))
         if self._gpus:
@@ -331,7 +332,7 @@ class ContainerConfigBuilder:
                 )
 
 
-def _of_machine(path: str, *, read_only: bool = False) -> dict[str, Any]:
+def _of_machine(path: str, *, read_only: bool = False) -> MountJson:
     """A mount of the machine's own file or directory at its own path."""
     return {"source": path, "target": path, "readOnly": read_only, "hostPath": True}
 

@@ -18,7 +18,7 @@ class ContainerError(PodConfigError):
 
 
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-"""Of images that define none, as in containerd."""
+"""The PATH of images that define none, as in containerd."""
 
 
 @dataclass(frozen=True, slots=True)

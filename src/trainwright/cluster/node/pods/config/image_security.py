@@ -21,7 +21,7 @@ def image_security(pod: Object, spec: Object, path: str, image: ContainerImage, 
     if node.user_namespace:
         inside = replace(node, user=0, user_namespace=not node.has_many_users)
     found = container_security(_without_non_root(pod), _without_non_root_container(spec, user), path, inside)
-    config, not_honoured = dict(found.config), list(found.not_honoured)
+    config, not_honoured = found.config.copy(), list(found.not_honoured)
     if node.user_namespace:
         config |= {"privileged": False, "filtered": True}
         if own.get("privileged"):
@@ -29,12 +29,13 @@ def image_security(pod: Object, spec: Object, path: str, image: ContainerImage, 
         config.setdefault("capabilities", list(CONTAINER_CAPABILITIES))
         config["capabilities"] = config["capabilities"] or list(CONTAINER_CAPABILITIES)
     if inside.may_change_user:
-        groups = [*identity.groups, *config.get("groups", [])]
+        groups = [*identity.groups, *(config.get("groups") or ())]
         config |= {"user": identity.uid, "group": identity.gid, "groups": list(dict.fromkeys(groups))}
         config["identified"] = True
     else:
-        for name in ("user", "group", "groups"):
-            config.pop(name, None)
+        config.pop("user", None)
+        config.pop("group", None)
+        config.pop("groups", None)
         if identity.uid != 0 and user is None:
             not_honoured.append(
                 f"USER {image.user} of image {spec['image']} (this machine has no ids for it in /etc/subuid, or no "

@@ -6,6 +6,7 @@ from typing import Any
 
 from trainwright.cluster.node.pods.config.environment import expand_arguments
 from trainwright.cluster.node.supervisor.lifecycle.probe_state import LIVENESS, READINESS, STARTUP
+from trainwright.cluster.node.supervisor.pod_json import HandlerJson, HooksJson, LifecycleJson, MountJson, ProbeJson
 from trainwright.objects import Object
 from trainwright.objects.decimals import parse_decimal
 
@@ -21,10 +22,10 @@ def lifecycle_settings(
     sidecar: bool,
     variables: Mapping[str, str],
     adapt: Callable[[str], str],
-) -> dict[str, Any]:
+) -> LifecycleJson:
     """Only what the container has. `directory` is the pod's; `adapt` replaces paths in commands where nothing can be
     mounted."""
-    settings: dict[str, Any] = {
+    settings: LifecycleJson = {
         "image": spec.get("image") or "",
         "terminationMessage": {
             "file": termination_file(spec, directory),
@@ -41,11 +42,11 @@ def lifecycle_settings(
     if probes:
         settings["probes"] = probes
     lifecycle = spec.get("lifecycle") or {}
-    hooks = {
-        name: _handler(lifecycle[name], spec, address, _HOOK_AGENT, adapt)
-        for name in ("postStart", "preStop")
-        if lifecycle.get(name)
-    }
+    hooks: HooksJson = {}
+    if start := lifecycle.get("postStart"):
+        hooks["postStart"] = _handler(start, spec, address, _HOOK_AGENT, adapt)
+    if stop := lifecycle.get("preStop"):
+        hooks["preStop"] = _handler(stop, spec, address, _HOOK_AGENT, adapt)
     if hooks:
         settings["hooks"] = hooks
     return settings
@@ -56,7 +57,7 @@ def termination_file(spec: Object, directory: str) -> str:
     return posixpath.join(directory, "termination", str(spec["name"]))
 
 
-def termination_mount(spec: Object, directory: str) -> dict[str, Any]:
+def termination_mount(spec: Object, directory: str) -> MountJson:
     target = posixpath.normpath(posixpath.join("/", spec.get("terminationMessagePath") or "/dev/termination-log"))
     return {"source": termination_file(spec, directory), "target": target, "readOnly": False}
 
@@ -68,12 +69,12 @@ def _probe(
     address: str,
     variables: Mapping[str, str],
     adapt: Callable[[str], str],
-) -> dict[str, Any]:
+) -> ProbeJson:
     if action := probe.get("exec"):
         place = f"{field}.exec.command"
         words = expand_arguments(action.get("command") or [], variables, container=spec["name"], field=place)
         probe = {**probe, "exec": {"command": words}}
-    settings = {
+    settings: ProbeJson = {
         "handler": _handler(probe, spec, address, _PROBE_AGENT, adapt),
         "delay": probe.get("initialDelaySeconds") or 0,
         "period": probe.get("periodSeconds") or 10,
@@ -82,10 +83,12 @@ def _probe(
         "failure": probe.get("failureThreshold") or 3,
     }
     grace = probe.get("terminationGracePeriodSeconds")
-    return settings if grace is None else {**settings, "grace": grace}
+    if grace is not None:
+        settings["grace"] = grace
+    return settings
 
 
-def _handler(handler: Object, spec: Object, address: str, agent: str, adapt: Callable[[str], str]) -> dict[str, Any]:
+def _handler(handler: Object, spec: Object, address: str, agent: str, adapt: Callable[[str], str]) -> HandlerJson:
     if action := handler.get("exec"):
         return {"exec": [adapt(word) for word in action.get("command") or []]}
     if action := handler.get("sleep"):
@@ -99,7 +102,7 @@ def _handler(handler: Object, spec: Object, address: str, agent: str, adapt: Cal
     return {"error": "missing probe handler"}
 
 
-def _network_handler(name: str, action: Object, host: str, port: int, agent: str) -> dict[str, Any]:
+def _network_handler(name: str, action: Object, host: str, port: int, agent: str) -> HandlerJson:
     if name == "tcpSocket":
         return {"tcp": {"host": host, "port": port}}
     if name == "grpc":

@@ -5,9 +5,8 @@ warnings, which become Warning events.
 """
 
 import posixpath
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from trainwright.cluster.address_range import second_address
 from trainwright.cluster.node.network.hosts import hostname
@@ -34,6 +33,7 @@ from trainwright.cluster.node.pods.config.unsupported_fields import unsupported_
 from trainwright.cluster.node.referenced_objects import PodConfigError, ReferencedObjects
 from trainwright.cluster.node.supervisor.containers import container_status
 from trainwright.cluster.node.supervisor.containers.cri_log import MAX_LOG_BYTES
+from trainwright.cluster.node.supervisor.pod_json import ContainerJson, NfsVolumeJson, OwnerJson, PodJson
 from trainwright.cluster.node.supervisor.sandbox.sandbox import OVERLAY
 from trainwright.cluster.node.volumes.files import UnsupportedVolumeError
 from trainwright.cluster.node.volumes.sources import Volume, VolumeContext, plan_volumes
@@ -57,8 +57,7 @@ class WaitingReason:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuntimeConfig:
-    pod_json: dict[str, Any]
-    """For the supervisor, see `supervisor`."""
+    pod_json: PodJson
     volumes: tuple[Volume, ...]
     python: str | None
     """None if all containers run on files of their images."""
@@ -98,12 +97,7 @@ def generate_runtime_config(
     if containers.waiting:
         return tuple(containers.waiting)
     return RuntimeConfig(
-        pod_json={
-            **_pod_fields(pod, context, volumes),
-            "logLimit": log_limit,
-            "cgroups": _cgroups(context, pod, containers.configs),
-            **containers.configs,
-        },
+        pod_json=_pod_json(pod, context, volumes, containers, log_limit=log_limit or MAX_LOG_BYTES),
         volumes=tuple(volumes.values()),
         python=pod_python(annotations, context) if _uses_host_files(pod, context) else None,
         shared_directory=annotations.get(DIRECTORY) if _uses_host_files(pod, context) else None,
@@ -119,7 +113,8 @@ class _Containers:
     """What was found while the containers of a pod were configured."""
 
     def __init__(self) -> None:
-        self.configs: dict[str, list[dict[str, Any]]] = {"initContainers": [], "containers": []}
+        self.inits: list[ContainerJson] = []
+        self.mains: list[ContainerJson] = []
         self.waiting: list[WaitingReason] = []
         self.warnings: list[PodWarning] = []
         self.not_honoured: list[str] = []
@@ -130,7 +125,7 @@ def _configure_containers(
     pod: Object, context: PodContext, objects: ReferencedObjects, volumes: Mapping[str, Volume]
 ) -> _Containers:
     found = _Containers()
-    for kind, configs in found.configs.items():
+    for kind, configs in (("initContainers", found.inits), ("containers", found.mains)):
         for index, spec in enumerate(pod["spec"].get(kind) or []):
             try:
                 path, image = f"spec.{kind}[{index}]", context.images.get(spec["name"])
@@ -165,8 +160,9 @@ def _fields_not_honoured(pod: Object, context: PodContext, containers: _Containe
     return [PodWarning("FieldNotHonoured", text)] if fields else []
 
 
-def _pod_fields(pod: Object, context: PodContext, volumes: Mapping[str, Volume]) -> dict[str, Any]:
-    """The fields of the supervisor's config that follow from the pod and the node alone."""
+def _pod_json(
+    pod: Object, context: PodContext, volumes: Mapping[str, Volume], containers: _Containers, *, log_limit: int
+) -> PodJson:
     metadata, spec, homes = pod["metadata"], pod["spec"], context.private_homes
     memory = [volume for volume in volumes.values() if volume.memory and context.node.sandbox.level == OVERLAY]
     return {
@@ -193,17 +189,22 @@ def _pod_fields(pod: Object, context: PodContext, volumes: Mapping[str, Volume])
         "privateHomes": list(dict.fromkeys((*homes, context.node.home))) if homes else [],
         "openFiles": context.node.open_files,
         "deadlineAt": deadline_at(pod, context.started_at),
+        "logLimit": log_limit,
+        "cgroups": _cgroups(context, pod, [*containers.inits, *containers.mains]),
+        "hidden": [],  # found when the pod is set up
+        "initContainers": containers.inits,
+        "containers": containers.mains,
     }
 
 
-def _cgroups(context: PodContext, pod: Object, containers: Mapping[str, list[dict[str, Any]]]) -> dict[str, str]:
+def _cgroups(context: PodContext, pod: Object, containers: Sequence[ContainerJson]) -> dict[str, str]:
     """The pod's directories; none for a pod without limits."""
-    limited = any(container["limits"] for group in containers.values() for container in group)
+    limited = any(container.get("limits") for container in containers)
     uid = pod["metadata"]["uid"]
     return {controller: f"{path}/pod{uid}" for controller, path in context.node.cgroups.items()} if limited else {}
 
 
-def _nfs_volumes(volumes: Mapping[str, Volume]) -> list[dict[str, str]]:
+def _nfs_volumes(volumes: Mapping[str, Volume]) -> list[NfsVolumeJson]:
     return [
         {"name": volume.name, "path": volume.path, "source": volume.nfs.source, "options": volume.nfs.options}
         for volume in volumes.values()
@@ -217,20 +218,31 @@ def deadline_at(pod: Object, started_at: float) -> float | None:
     return None if seconds is None else started_at + float(seconds)
 
 
-def with_changes(config: dict[str, Any], pod: Object, *, deadline: float | None) -> dict[str, Any]:
+def with_changes(config: PodJson, pod: Object, *, deadline: float | None) -> PodJson:
     """The config of a running pod with those fields of its spec that may change."""
-    changed = {**config, "deadlineAt": deadline}
-    for kind in ("initContainers", "containers"):
-        images = {spec["name"]: spec.get("image") or "" for spec in pod["spec"].get(kind) or []}
-        changed[kind] = [{**one, "image": images.get(one["name"], one.get("image"))} for one in config[kind]]
-    return changed
+    images = {spec["name"]: spec.get("image") or "" for spec in _specs(pod)}
+
+    def with_image(container: ContainerJson) -> ContainerJson:
+        return {**container, "image": images.get(container["name"], container.get("image") or "")}
+
+    return {
+        **config,
+        "deadlineAt": deadline,
+        "initContainers": [with_image(container) for container in config["initContainers"]],
+        "containers": [with_image(container) for container in config["containers"]],
+    }
 
 
-def _controller(pod: Object) -> dict[str, str] | None:
+def _controller(pod: Object) -> OwnerJson | None:
     """The owner that controls the pod, such as a job: what the pod leaves on the node is kept as long as it exists."""
     for owner in pod["metadata"].get("ownerReferences") or ():
         if owner.get("controller"):
-            return {field: str(owner.get(field) or "") for field in ("apiVersion", "kind", "name", "uid")}
+            return {
+                "apiVersion": str(owner.get("apiVersion") or ""),
+                "kind": str(owner.get("kind") or ""),
+                "name": str(owner.get("name") or ""),
+                "uid": str(owner.get("uid") or ""),
+            }
     return None
 
 

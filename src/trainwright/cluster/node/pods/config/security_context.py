@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from trainwright.cluster.linux.privileges import ADDABLE_CAPABILITIES, CAPABILITIES, CONTAINER_CAPABILITIES
+from trainwright.cluster.linux.security_json import SecurityJson
 from trainwright.cluster.node.referenced_objects import PodConfigError
 from trainwright.cluster.node.supervisor.sandbox.sandbox import OVERLAY
 from trainwright.objects import Object
@@ -39,12 +40,11 @@ class NodeUser:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerSecurity:
-    config: dict[str, Any]
-    """For the supervisor: see `privileges.restrict_process`, and `privileged` and `readOnlyRoot`."""
+    config: SecurityJson
     not_honoured: tuple[str, ...] = field(default=())
     """Paths of fields, each with the reason in brackets."""
     home: str | None = None
-    """Of the user in the image; None on the files of this machine."""
+    """The home of the user in the image; None on the files of this machine."""
 
 
 def container_security(pod: Object, container: Object, path: str, node: NodeUser) -> ContainerSecurity:
@@ -54,7 +54,7 @@ def container_security(pod: Object, container: Object, path: str, node: NodeUser
     merged = {**{name: of_pod.get(name) for name in ("runAsUser", "runAsGroup", "runAsNonRoot")}, **_set_fields(own)}
     _check_non_root(pod, container, merged, node)
     privileged = bool(own.get("privileged"))
-    config: dict[str, Any] = {"privileged": privileged and node.may_change_user}
+    config: SecurityJson = {"privileged": privileged and node.may_change_user}
     config["filtered"] = node.level == OVERLAY and not config["privileged"]
     if node.may_change_user:
         config |= _ids(of_pod, merged)
@@ -80,7 +80,8 @@ def file_owner(pod: Object, node: NodeUser) -> tuple[int | None, int | None]:
         return None, None
     of_pod: Object = pod["spec"].get("securityContext") or {}
     containers = [*(pod["spec"].get("initContainers") or []), *pod["spec"]["containers"]]
-    users = {(one.get("securityContext") or {}).get("runAsUser", of_pod.get("runAsUser")) for one in containers}
+    contexts = [container.get("securityContext") or {} for container in containers]
+    users = {context.get("runAsUser", of_pod.get("runAsUser")) for context in contexts}
     return (users.pop() if len(users) == 1 else None), of_pod.get("fsGroup")
 
 
@@ -97,12 +98,18 @@ def _check_non_root(pod: Object, container: Object, merged: Object, node: NodeUs
         raise PodConfigError(f"container has runAsNonRoot and image will run as root {where}")
 
 
-def _ids(of_pod: Object, merged: Object) -> dict[str, Any]:
+def _ids(of_pod: Object, merged: Object) -> SecurityJson:
     groups = [*(of_pod.get("supplementalGroups") or [])]
     if of_pod.get("fsGroup") is not None:
         groups.append(of_pod["fsGroup"])
-    ids = {"user": merged.get("runAsUser"), "group": merged.get("runAsGroup"), "groups": groups or None}
-    return {name: value for name, value in ids.items() if value is not None}
+    ids: SecurityJson = {}
+    if (user := merged.get("runAsUser")) is not None:
+        ids["user"] = user
+    if (group := merged.get("runAsGroup")) is not None:
+        ids["group"] = group
+    if groups:
+        ids["groups"] = groups
+    return ids
 
 
 def _capabilities(spec: Object, node: NodeUser) -> list[str] | None:

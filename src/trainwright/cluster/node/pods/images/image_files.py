@@ -57,7 +57,7 @@ def read_accounts(image: ContainerImage, layers: list[Path], home: str) -> Conta
 
 
 def _read(layers: list[Path], path: str) -> str:
-    """Of the topmost layer that has the file; empty if none has."""
+    """The content in the topmost layer that has the file; empty if none has."""
     for layer in layers:
         if not os.path.lexists(layer / path):
             continue

@@ -24,7 +24,7 @@ API_SOCKET = "/run/trainwright/api/api.sock"
 SERVICE_ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 PROTOCOL = "descriptors.trainwright"
 KEY = "bm8gcHJveHkgaW4gYmV0dw=="
-"""Of the WebSocket: it need not be random, because no proxy lies between pod and API server."""
+"""The key of the WebSocket: it need not be random, because no proxy lies between pod and API server."""
 USAGE = (
     "this kubectl knows `exec POD [-c CONTAINER] -- COMMAND` and "
     "`wait --for=condition=TYPE [--timeout=10s] pod/NAME...`"
@@ -383,7 +383,7 @@ def lines(connection: Connection, time_left: "Any") -> "Iterator[bytes]":
 
 def has(pod: "dict[str, Any]", condition: str) -> bool:
     found = (pod.get("status") or {}).get("conditions") or []
-    return any(one["type"] == condition and one["status"] == "True" for one in found)
+    return any(known["type"] == condition and known["status"] == "True" for known in found)
 
 
 if __name__ == "__main__":

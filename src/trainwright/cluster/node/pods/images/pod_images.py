@@ -156,9 +156,11 @@ class PodImages:
     def ids(self, uid: str, directory: PodDirectory) -> Mapping[str, str]:
         """The imageID of every container that has an image, by name."""
         if uid not in self._ids:
-            config = directory.runtime_config or {}
-            containers = [*config.get("initContainers", ()), *config.get("containers", ())]
-            self._ids[uid] = {one["name"]: one["imageID"] for one in containers if "imageID" in one}
+            config = directory.runtime_config
+            containers = [*config["initContainers"], *config["containers"]] if config is not None else []
+            self._ids[uid] = {
+                container["name"]: container["imageID"] for container in containers if "imageID" in container
+            }
         return self._ids[uid]
 
     def pulled_for(self, uid: str) -> frozenset[str]:
@@ -185,7 +187,9 @@ class PodImages:
             self.store.unpin(f"pod-{uid}")
 
     async def close(self) -> None:
-        tasks: list[asyncio.Task[Image] | asyncio.Task[str]] = [one.process for one in self._unpacking.values()]
+        tasks: list[asyncio.Task[Image] | asyncio.Task[str]] = [
+            unpacking.process for unpacking in self._unpacking.values()
+        ]
         tasks += [pull.task for pull in self._pulls.values() if pull.task is not None]
         for task in tasks:
             task.cancel()

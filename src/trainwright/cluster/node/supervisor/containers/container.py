@@ -7,14 +7,13 @@ from trainwright.cluster.node.supervisor.containers.cri_log import LogFile, LogP
 
 TYPE_CHECKING = False  # importing typing takes four milliseconds at the start of every pod
 if TYPE_CHECKING:
-    from typing import Any
-
     from trainwright.cluster.node.supervisor.containers.termination import Termination
     from trainwright.cluster.node.supervisor.lifecycle.probes import ContainerProbes
+    from trainwright.cluster.node.supervisor.pod_json import ContainerJson, ContainerState, ContainerStatus, PodJson
 
 
 class Container:
-    def __init__(self, spec: dict[str, Any], status: container_status.ContainerStatus, *, init: bool) -> None:
+    def __init__(self, spec: ContainerJson, status: ContainerStatus, *, init: bool) -> None:
         self.spec = spec
         self.status = status
         self.init = init
@@ -65,9 +64,7 @@ class Container:
     def is_due(self, now: float) -> bool:
         return self.process is None and self.start_at is not None and now >= self.start_at
 
-    def schedule_restart(
-        self, last: container_status.ContainerState, pod: dict[str, Any], now: float, *, killed: bool
-    ) -> None:
+    def schedule_restart(self, last: ContainerState, pod: PodJson, now: float, *, killed: bool) -> None:
         """After the run that ended with the state `last`. `killed`: by the supervisor, to restart it. As for the
         kubelet, back-off then begins with the end of the run before."""
         since, self.exited = self.exited if killed else now, now

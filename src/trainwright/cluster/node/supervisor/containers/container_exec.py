@@ -17,9 +17,9 @@ from trainwright.cluster.node.supervisor.sandbox import cgroups, sandbox
 TYPE_CHECKING = False  # importing typing takes four milliseconds at the start of every pod
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any
 
     from trainwright.cluster.node.supervisor.containers.container import Container
+    from trainwright.cluster.node.supervisor.pod_json import PodJson
 
 EXIT_NOT_STARTED = 126
 """Exit status of a process whose program could not be executed."""
@@ -28,7 +28,7 @@ EXIT_NOT_STARTED = 126
 class ContainerExec:
     """The processes that were started inside the containers of one pod, besides the containers' own programs."""
 
-    def __init__(self, pod: dict[str, Any]) -> None:
+    def __init__(self, pod: PodJson) -> None:
         self.on_listener: Callable[[int], None] | None = None
         """See `restrict_process`."""
         self._overlay = pod["sandbox"] == sandbox.OVERLAY

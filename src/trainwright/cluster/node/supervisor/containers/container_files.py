@@ -16,15 +16,14 @@ from trainwright.cluster.node.supervisor.sandbox import sandbox
 
 TYPE_CHECKING = False  # importing typing takes four milliseconds at the start of every pod
 if TYPE_CHECKING:
-    from typing import Any
-
     from trainwright.cluster.node.supervisor.containers.container import Container
+    from trainwright.cluster.node.supervisor.pod_json import PodJson
 
 _KEPT_SCRATCHES = 3
-"""Of how many runs of a container the private files are kept."""
+"""The last runs of a container whose private files are kept."""
 
 
-def create_files(directory: str, pod: dict[str, Any], container: Container, run: int) -> None:
+def create_files(directory: str, pod: PodJson, container: Container, run: int) -> None:
     """Can be repeated after an error."""
     logs = os.path.join(directory, "logs", container.name)
     os.makedirs(logs, exist_ok=True)
@@ -60,7 +59,7 @@ def flush_output(containers: list[Container]) -> None:
                 pipe.flush(container_status.timestamp(time.time_ns()))
 
 
-def close_files(pod: dict[str, Any], container: Container) -> None:
+def close_files(pod: PodJson, container: Container) -> None:
     """When the container has ended: copies the rest of its output and keeps its private files."""
     for descriptor in (container.stdin, container.terminal):
         if descriptor is not None:

@@ -17,10 +17,10 @@ from trainwright.cluster.node.supervisor.sandbox import cgroups, sandbox
 TYPE_CHECKING = False  # importing typing takes four milliseconds at the start of every pod
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any
 
     from trainwright.cluster.node.supervisor.containers.container import Container
     from trainwright.cluster.node.supervisor.containers.pacing import OutputPacer
+    from trainwright.cluster.node.supervisor.pod_json import PodJson
 
 _EXIT_START_FAILED = 128
 _MAX_REPORT_BYTES = 4096
@@ -60,7 +60,7 @@ def execute(
     streams: ProgramStreams,
     *,
     directory: str,
-    pod: dict[str, Any],
+    pod: PodJson,
     on_listener: Callable[[int], None] | None,
 ) -> None:
     """In the child: executes the container's program. Reports its pid on the host and, if it fails, the error.
@@ -95,12 +95,12 @@ def execute(
 
 
 def _enter_sandbox(
-    container: Container, directory: str, pod: dict[str, Any], on_listener: Callable[[int], None] | None
+    container: Container, directory: str, pod: PodJson, on_listener: Callable[[int], None] | None
 ) -> None:
     cwd = container.spec["cwd"]
     security = container.spec.get("security") or {}  # pods of an earlier version have none
     if pod["sandbox"] == sandbox.OVERLAY:
-        root = container.spec.get("root") or {}
+        root = container.spec.get("root")
         sandbox.enter_container(
             directory,
             scratch=str(container.scratch),
@@ -112,9 +112,9 @@ def _enter_sandbox(
             devices=container.spec.get("devices"),
             privileged=bool(security.get("privileged")),
             read_only_root=bool(security.get("readOnlyRoot")),
-            layers=root.get("layers"),
-            host_files=bool(root.get("hostFiles", True)),
-            image_volumes=root.get("volumes"),
+            layers=root["layers"] if root else None,
+            host_files=root["hostFiles"] if root else True,
+            image_volumes=root["volumes"] if root else None,
         )
     processes.change_directory(cwd)
     privileges.restrict_process(security, on_listener)

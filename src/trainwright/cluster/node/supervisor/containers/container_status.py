@@ -9,17 +9,14 @@ import time
 
 TYPE_CHECKING = False  # importing typing takes four milliseconds at the start of every pod
 if TYPE_CHECKING:
-    from typing import Any
-
-    ContainerState = dict[str, Any]
-    ContainerStatus = dict[str, Any]
-    PodState = dict[str, Any]
-else:
-    ContainerState = ContainerStatus = PodState = dict
-"""ContainerState is the API's. A ContainerStatus has `name`, `restarts`, `state` and `last` as ContainerState, `runs`,
-the ends of its runs, `disrupted`, whether the last run ended with the node, and `disruptions`, how many restarts
-followed such an end. Those with probes have `started` and `ready`, and `sidecar` marks init containers with the restart
-policy Always. PodState is the content of state.json."""
+    from trainwright.cluster.node.supervisor.pod_json import (
+        BackoffJson,
+        ContainerState,
+        ContainerStatus,
+        FinishedRun,
+        PodState,
+        TerminatedState,
+    )
 
 MAX_RUNS = 200
 """Runs of a container that are recorded; a crash loop does not fill the disk."""
@@ -37,13 +34,13 @@ NODE_SHUTDOWN = "Terminated"
 """The kubelet's reason of a pod that it ended before the node was shut down."""
 NODE_SHUTDOWN_MESSAGE = "Pod was terminated in response to imminent node shutdown."
 
-BACKOFF = {"initial": 10.0, "limit": 300.0, "reset": 600.0}
+BACKOFF: BackoffJson = {"initial": 10.0, "limit": 300.0, "reset": 600.0}
 """The kubelet's values in seconds. The first restart is immediate; each further delay is twice the last one. A
 container that ran for `reset` seconds restarts without a delay."""
 
 
 def waiting(reason: str, message: str = "") -> ContainerState:
-    return {"waiting": {"reason": reason, **({"message": message} if message else {})}}
+    return {"waiting": {"reason": reason, "message": message} if message else {"reason": reason}}
 
 
 def running(started_at: str) -> ContainerState:
@@ -53,7 +50,7 @@ def running(started_at: str) -> ContainerState:
 def terminated(
     *, exit_code: int, reason: str, started_at: str, finished_at: str, signal: int = 0, message: str = ""
 ) -> ContainerState:
-    state: ContainerState = {
+    state: TerminatedState = {
         "exitCode": exit_code,
         "reason": reason,
         "startedAt": started_at,
@@ -90,20 +87,20 @@ def next_run(status: ContainerStatus) -> ContainerStatus:
 
 def with_finished_run(status: ContainerStatus, state: ContainerState) -> ContainerStatus:
     """The status after the current run has ended in this terminated state."""
-    run = {"number": status["restarts"], **state["terminated"]}
+    run: FinishedRun = {"number": status["restarts"], **state["terminated"]}
     return {**status, "state": state, "runs": [*finished_runs(status), run][-MAX_RUNS:]}
 
 
-def finished_runs(status: ContainerStatus) -> list[dict[str, Any]]:
+def finished_runs(status: ContainerStatus) -> list[FinishedRun]:
     """The terminated states of the runs, each with its `number`; times have nanoseconds."""
     if "runs" in status:
         return list(status["runs"])
     # Written by an earlier version.
-    numbers = {"state": status["restarts"], "last": status["restarts"] - ("waiting" not in status["state"])}
+    last = status["restarts"] - ("waiting" not in status["state"])
     return [
-        {"number": number, **status[field]["terminated"]}
-        for field, number in sorted(numbers.items())
-        if "terminated" in status[field] and number >= 0
+        {"number": number, **state["terminated"]}
+        for state, number in ((status["last"], last), (status["state"], status["restarts"]))
+        if "terminated" in state and number >= 0
     ]
 
 
@@ -122,7 +119,7 @@ def should_restart(policy: str, exit_code: int, *, init: bool, sidecar: bool = F
     return policy == ALWAYS or (policy == ON_FAILURE and exit_code != 0)
 
 
-def next_backoff(last: float | None, *, ran: float, backoff: dict[str, float]) -> float:
+def next_backoff(last: float | None, *, ran: float, backoff: BackoffJson) -> float:
     """Seconds until the next start. `last` is the previous delay, None before the first restart."""
     if last is None or ran >= backoff["reset"]:
         return 0.0

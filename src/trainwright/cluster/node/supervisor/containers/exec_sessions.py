@@ -184,7 +184,8 @@ class ExecSessions:
             _send(connection, answer)
 
     def _running(self, name: str) -> Container | None:
-        return next((one for one in self._containers if one.name == name and one.is_running), None)
+        found = (container for container in self._containers if container.name == name)
+        return next((container for container in found if container.is_running), None)
 
     def _close(self, connection: socket.socket) -> None:
         if connection in self._connections:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 
 MAX_BYTES = 4096
-"""Of a message in the file."""
+"""The longest message in the file."""
 MAX_LOG_BYTES = 2048
 MAX_LOG_LINES = 80
 

@@ -20,13 +20,13 @@ from trainwright.cluster.node.supervisor.lifecycle.probe_state import FAILURE, S
 TYPE_CHECKING = False  # importing typing takes four milliseconds at the start of every pod
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any
 
     from trainwright.cluster.node.supervisor.containers.container import Container
     from trainwright.cluster.node.supervisor.containers.container_exec import ContainerExec
 
     OnDone = Callable[[str, str], None]
     """Called once with the outcome and its text."""
+    from trainwright.cluster.node.supervisor.pod_json import HandlerJson
 
 WARNING = "warning"
 """The outcome of a check that succeeded with something to report."""
@@ -58,7 +58,7 @@ class Handlers:
         self._children: dict[int, _Run] = {}
         """The processes of handlers that are not executed in a container."""
 
-    def start(self, container: Container, handler: dict[str, Any], seconds: float | None, on_done: OnDone) -> None:
+    def start(self, container: Container, handler: HandlerJson, seconds: float | None, on_done: OnDone) -> None:
         """`on_done` is called later, never from here, and not at all if the container ends before."""
         now = time.monotonic()
         deadline = None if seconds is None else now + seconds
@@ -196,7 +196,7 @@ def _write(descriptor: int, text: str) -> None:
     os.write(descriptor, text.encode())
 
 
-def _timeout_text(handler: dict[str, Any], seconds: float | None) -> str:
+def _timeout_text(handler: HandlerJson, seconds: float | None) -> str:
     if "exec" in handler:
         command = json.dumps(" ".join(handler["exec"]), ensure_ascii=False)
         return f"command timed out: {command} timed out after {container_status.duration(seconds or 0)}"

@@ -12,7 +12,7 @@ import time
 
 TYPE_CHECKING = False  # importing typing takes four milliseconds at the start of every pod
 if TYPE_CHECKING:
-    from typing import Any
+    from trainwright.cluster.node.supervisor.pod_json import HandlerJson, HttpJson
 
 EXIT_SUCCESS, EXIT_FAILURE, EXIT_WARNING, EXIT_UNKNOWN = 0, 1, 2, 3
 
@@ -29,7 +29,7 @@ class _CheckError(Exception):
     """Why a check failed."""
 
 
-def check(handler: dict[str, Any], seconds: float | None) -> tuple[int, str]:
+def check(handler: HandlerJson, seconds: float | None) -> tuple[int, str]:
     """Exit status and text."""
     deadline = None if seconds is None else time.monotonic() + seconds
     try:
@@ -47,7 +47,7 @@ def check(handler: dict[str, Any], seconds: float | None) -> tuple[int, str]:
         return EXIT_FAILURE, str(error)
 
 
-def timeout_text(handler: dict[str, Any]) -> str:
+def timeout_text(handler: HandlerJson) -> str:
     if "tcp" in handler:
         return f"dial tcp {_address(handler['tcp']['host'], handler['tcp']['port'])}: i/o timeout"
     if "grpc" in handler:
@@ -57,7 +57,7 @@ def timeout_text(handler: dict[str, Any]) -> str:
     return f'Get "{_url(handler["http"])}": {_AWAITING_HEADERS}'
 
 
-def _get(request: dict[str, Any], deadline: float | None) -> tuple[int, str]:
+def _get(request: HttpJson, deadline: float | None) -> tuple[int, str]:
     for _ in range(_MAX_REDIRECTS):
         try:
             status, headers, body = _exchange(request, deadline)
@@ -74,7 +74,7 @@ def _get(request: dict[str, Any], deadline: float | None) -> tuple[int, str]:
     return EXIT_FAILURE, f'Get "{request["path"]}": stopped after {_MAX_REDIRECTS} redirects'
 
 
-def _redirected(request: dict[str, Any], location: str) -> dict[str, Any] | None:
+def _redirected(request: HttpJson, location: str) -> HttpJson | None:
     """The next request; None if the redirect leads to another host."""
     from urllib.parse import urljoin, urlsplit  # few programs redirect
 
@@ -86,7 +86,7 @@ def _redirected(request: dict[str, Any], location: str) -> dict[str, Any] | None
     return {**request, "scheme": target.scheme, "port": port, "path": path}
 
 
-def _exchange(request: dict[str, Any], deadline: float | None) -> tuple[int, dict[str, str], str]:
+def _exchange(request: HttpJson, deadline: float | None) -> tuple[int, dict[str, str], str]:
     """Status, headers by lower-case name, and the beginning of the body."""
     connection = _connect(request["host"], request["port"], deadline)
     if request["scheme"] == "https":
@@ -119,7 +119,7 @@ def _is_status(word: str) -> bool:
     return len(word) == 3 and word.isascii() and word.isdigit()
 
 
-def _render(request: dict[str, Any]) -> bytes:
+def _render(request: HttpJson) -> bytes:
     given = {name.lower() for name, _ in request["headers"]}
     for name, value in request["headers"]:
         if not name or any(not "!" <= character <= "~" or character == ":" for character in name):
@@ -182,7 +182,7 @@ def _left(deadline: float | None) -> float | None:
     return None if deadline is None else max(0.001, deadline - time.monotonic())
 
 
-def _url(request: dict[str, Any]) -> str:
+def _url(request: HttpJson) -> str:
     return f"{request['scheme']}://{_address(request['host'], request['port'])}{request['path']}"
 
 

@@ -17,12 +17,12 @@ TYPE_CHECKING = False  # importing typing takes four milliseconds at the start o
 if TYPE_CHECKING:
     import select
     from collections.abc import Callable
-    from typing import Any
 
     from trainwright.cluster.node.supervisor.containers.container import Container
     from trainwright.cluster.node.supervisor.containers.container_exec import ContainerExec
     from trainwright.cluster.node.supervisor.lifecycle.handlers import Handlers
     from trainwright.cluster.node.supervisor.pod_events import EventLog
+    from trainwright.cluster.node.supervisor.pod_json import ContainerJson, PodJson
 
 
 class PodLifecycle:
@@ -31,7 +31,7 @@ class PodLifecycle:
     def __init__(
         self,
         directory: str,
-        pod: dict[str, Any],
+        pod: PodJson,
         inits: list[Container],
         mains: list[Container],
         *,
@@ -133,7 +133,7 @@ class PodLifecycle:
         hook = container.spec.get("hooks", {}).get("preStop")
         container.termination = Termination(now, grace, hook=hook is not None)
 
-    def apply_changes(self, pod: dict[str, Any], specs: list[dict[str, Any]], *, stopping: bool) -> None:
+    def apply_changes(self, pod: PodJson, specs: list[ContainerJson], *, stopping: bool) -> None:
         """The pod's config has changed: containers with another image restart."""
         self._pod = pod
         for container, spec in zip([*self._inits, *self._mains], specs, strict=True):

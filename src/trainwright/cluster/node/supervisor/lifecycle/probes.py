@@ -14,9 +14,9 @@ from trainwright.cluster.node.supervisor.lifecycle.probe_state import LIVENESS, 
 TYPE_CHECKING = False  # importing typing takes four milliseconds at the start of every pod
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any
 
     from trainwright.cluster.node.supervisor.containers.container import Container
+    from trainwright.cluster.node.supervisor.pod_json import ProbeJson
 
 _TITLES = {STARTUP: "Startup", LIVENESS: "Liveness", READINESS: "Readiness"}
 
@@ -33,7 +33,7 @@ class ContainerProbes:
         on_change: Callable[[], None],
     ) -> None:
         self._container = container
-        self._specs: dict[str, dict[str, Any]] = container.spec["probes"]
+        self._specs: dict[str, ProbeJson] = container.spec["probes"]
         self._handlers = handlers
         self._record = record
         self._on_change = on_change
@@ -98,7 +98,7 @@ class ContainerProbes:
             self._on_change()
 
 
-def first_delay(kind: str, spec: dict[str, Any]) -> float:
+def first_delay(kind: str, spec: ProbeJson) -> float:
     """Seconds from the start of the container to the first attempt. The kubelet tries liveness by a ticker that began
     before the container, so that the first attempt is about a period after the start."""
     delay, period = float(spec["delay"]), float(spec["period"])

@@ -10,7 +10,7 @@ import struct
 AF_UNSPEC, AF_INET, AF_INET6 = 0, 2, 10
 
 MAX_SIZE = 128
-"""Of a socket address; the kernel refuses longer ones."""
+"""The size of the longest socket address that the kernel accepts."""
 
 _MAPPED = bytes(10) + b"\xff\xff"
 """Before an IPv4 address in the form of IPv6."""

@@ -10,11 +10,11 @@ import time
 TYPE_CHECKING = False  # importing typing takes four milliseconds at the start of every pod
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-    from typing import Any
 
     from trainwright.cluster.linux.listening_sockets import Listener
     from trainwright.cluster.node.supervisor.network.listening_ports import ListeningPorts
     from trainwright.cluster.node.supervisor.network.socket_broker import SocketBroker
+    from trainwright.cluster.node.supervisor.pod_json import ContainerJson, PodJson
 
 _MAX_REPORTED = 20
 
@@ -29,7 +29,7 @@ class PodSockets:
 
     def __init__(
         self,
-        pod: dict[str, Any],
+        pod: PodJson,
         *,
         watch: Callable[[int, Callable[[], None]], None],
         unwatch: Callable[[int], None],
@@ -79,7 +79,7 @@ class PodSockets:
         """True if `listening` has changed."""
         return self._listening is not None and self._listening.tick(now)
 
-    def container_starts(self, spec: dict[str, Any]) -> None:
+    def container_starts(self, spec: ContainerJson) -> None:
         """Warns of declared ports that are taken, if they are those of the machine."""
         if self._broker is None:
             for port in spec.get("ports") or ():

@@ -19,6 +19,10 @@ from trainwright.cluster.node.supervisor.network.pod_addresses import PodAddress
 from trainwright.cluster.node.supervisor.network.socket_broker import SocketBroker
 from trainwright.cluster.node.supervisor.sandbox import sandbox
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from trainwright.cluster.node.supervisor.pod_json import MountJson
+
 PROGRAM = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "supervise.py")
 
 _SHARED_PORTS = "shared-ports"
@@ -113,7 +117,7 @@ def _run_trial(directory: str, user_namespace: bool) -> None:
     target = "/usr/share/trainwright-sandbox-detection/volume"
 
     def inside() -> None:
-        mounts: list[dict[str, object]] = [{"source": volume, "target": target, "readOnly": False}]
+        mounts: list[MountJson] = [{"source": volume, "target": target, "readOnly": False}]
         sandbox.enter_container(
             directory, scratch=scratch, mounts=mounts, hidden=[], working_directory="/", user_namespace=user_namespace
         )

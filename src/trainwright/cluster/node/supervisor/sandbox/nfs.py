@@ -8,12 +8,12 @@ import signal
 
 TYPE_CHECKING = False  # importing typing takes four milliseconds
 if TYPE_CHECKING:
-    from typing import Any
+    from trainwright.cluster.node.supervisor.pod_json import NfsVolumeJson
 
 _SECONDS = 60.0
 
 
-def mount_all(program: str, volumes: list[dict[str, Any]]) -> str:
+def mount_all(program: str, volumes: list[NfsVolumeJson]) -> str:
     """As root, in the namespaces of the pod. Returns the failure in the kubelet's words, in one line; empty if none."""
     for volume in volumes:
         arguments = [program, volume["source"], volume["path"], "-o", volume["options"]]

@@ -56,7 +56,11 @@ def files_below(upper: str, path: str, originals: list[str] | None = None) -> It
             return
         for name in sorted(names):
             inside = os.path.relpath(f"{parent}/{name}", upper)
-            before = [os.path.join(seen, name)] if originals is None else [f"{one}/{inside}" for one in originals]
+            before = (
+                [os.path.join(seen, name)]
+                if originals is None
+                else [f"{directory}/{inside}" for directory in originals]
+            )
             size = _size_if_private(f"{parent}/{name}", os.path.join(seen, name), before)
             if size:
                 yield os.path.join(seen, name), size, f"{parent}/{name}"

@@ -39,6 +39,8 @@ from trainwright.cluster.linux.user_namespaces import enter_as_root, enter_keepi
 from trainwright.cluster.node.supervisor.sandbox.volume_mounts import ContainerVolumes
 
 TYPE_CHECKING = False  # importing typing takes four milliseconds at the start of every pod
+if TYPE_CHECKING:
+    from trainwright.cluster.node.supervisor.pod_json import MemoryVolumeJson, MountJson
 
 OVERLAY = "overlay"
 PLAIN = "plain"
@@ -59,7 +61,7 @@ def enter_pod(
     *,
     hostname: str,
     user_namespace: bool,
-    memory_volumes: list[dict[str, object]],
+    memory_volumes: list[MemoryVolumeJson],
     memory_limit: int | None = None,
     as_root: bool = False,
     pid_namespace: bool = True,
@@ -88,7 +90,7 @@ def enter_pod(
     for volume in memory_volumes:
         size, owner = volume.get("size"), volume.get("group")
         options = "mode=1777" if owner is None else f"mode=2777,gid={owner}"
-        _mount_memory(str(volume["path"]), options, int(str(size)) if size else memory_limit)
+        _mount_memory(volume["path"], options, size or memory_limit)
 
 
 def next_child_in_pid_namespace(own: int | None) -> None:
@@ -140,7 +142,7 @@ def enter_container(
     directory: str,
     *,
     scratch: str,
-    mounts: list[dict[str, object]],
+    mounts: list[MountJson],
     hidden: list[str],
     private: list[str] | None = None,
     working_directory: str,

@@ -27,6 +27,7 @@ from trainwright.cluster.linux.safe_paths import open_beneath, resolve_without_p
 TYPE_CHECKING = False  # importing typing takes four milliseconds at the start of every pod
 if TYPE_CHECKING:
     from trainwright.cluster.linux.container_roots import OverlayLayers
+    from trainwright.cluster.node.supervisor.pod_json import MountJson
 
 _PROCESSES = "proc"
 """The file system that shows processes, and through them the files that they see."""
@@ -39,7 +40,7 @@ _KERNEL_SETTINGS = frozenset(
 class OpenVolume:
     """What is to be mounted at a target, by descriptor. See `enter_container` for the configuration."""
 
-    def __init__(self, config: dict[str, object], hidden: HiddenDirectories, mounts: list[Mount]) -> None:
+    def __init__(self, config: MountJson, hidden: HiddenDirectories, mounts: list[Mount]) -> None:
         self.descriptor = _open_source(config, hidden, mounts)
         self.source = os.readlink(f"/proc/self/fd/{self.descriptor}")
         self.of_machine = bool(config.get("hostPath"))
@@ -55,7 +56,7 @@ class ContainerVolumes:
     """Opens them; `mount` mounts them in the new root directory and closes them."""
 
     def __init__(
-        self, mounts: list[dict[str, object]], host_mounts: list[Mount], *, hidden: HiddenDirectories, privileged: bool
+        self, mounts: list[MountJson], host_mounts: list[Mount], *, hidden: HiddenDirectories, privileged: bool
     ) -> None:
         self._hidden = hidden
         self._host_mounts = host_mounts
@@ -169,7 +170,7 @@ def _check_existing_part(volume: str, inside: str, hidden: HiddenDirectories) ->
         return
 
 
-def _open_source(source: dict[str, object], hidden: HiddenDirectories, mounts: list[Mount]) -> int:
+def _open_source(source: MountJson, hidden: HiddenDirectories, mounts: list[Mount]) -> int:
     path, volume = str(source["source"]), source.get("volume")
     if volume is not None and path != volume:
         # A volume of medium Memory is empty: the agent could not create a directory in it.
