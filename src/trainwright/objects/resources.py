@@ -44,19 +44,17 @@ ENDPOINTS = Resource("", "v1", "endpoints", "Endpoints")
 CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap")
 SECRETS = Resource("", "v1", "secrets", "Secret")
 EVENTS = Resource("", "v1", "events", "Event")
-EVENT_VIEWS = Resource("events.k8s.io", "v1", "events", "Event")
-"""Another view of the same events."""
 SERVICE_ACCOUNTS = Resource("", "v1", "serviceaccounts", "ServiceAccount")
 PERSISTENT_VOLUMES = Resource("", "v1", "persistentvolumes", "PersistentVolume", namespaced=False)
 PERSISTENT_VOLUME_CLAIMS = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
 LIMIT_RANGES = Resource("", "v1", "limitranges", "LimitRange")
 RESOURCE_QUOTAS = Resource("", "v1", "resourcequotas", "ResourceQuota")
+LEGACY_DEPLOYMENTS = Resource("extensions", "v1beta1", "deployments", "Deployment")
 DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment")
 REPLICA_SETS = Resource("apps", "v1", "replicasets", "ReplicaSet")
 STATEFUL_SETS = Resource("apps", "v1", "statefulsets", "StatefulSet")
 DAEMON_SETS = Resource("apps", "v1", "daemonsets", "DaemonSet")
 CONTROLLER_REVISIONS = Resource("apps", "v1", "controllerrevisions", "ControllerRevision")
-LEGACY_DEPLOYMENTS = Resource("extensions", "v1beta1", "deployments", "Deployment")
 BATCH_JOBS = Resource("batch", "v1", "jobs", "Job")
 ENDPOINT_SLICES = Resource("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice")
 LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease")
@@ -68,6 +66,15 @@ CLUSTER_ROLE_BINDINGS = Resource(
 )
 STORAGE_CLASSES = Resource("storage.k8s.io", "v1", "storageclasses", "StorageClass", namespaced=False)
 PRIORITY_CLASSES = Resource("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", namespaced=False)
+CUSTOM_RESOURCE_DEFINITIONS = Resource(
+    "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", namespaced=False
+)
+
+BUILT_IN = tuple(value for value in tuple(globals().values()) if isinstance(value, Resource))
+"""The built-in resources above, which manifests of users may contain."""
+
+EVENT_VIEWS = Resource("events.k8s.io", "v1", "events", "Event")
+"""Another view of the same events."""
 AUTOSCALERS = Resource("autoscaling", "v2", "horizontalpodautoscalers", "HorizontalPodAutoscaler")
 VALIDATING_WEBHOOK_CONFIGURATIONS = Resource(
     "admissionregistration.k8s.io",
@@ -88,39 +95,3 @@ CERTIFICATE_SIGNING_REQUESTS = Resource(
 )
 NODE_METRICS = Resource("metrics.k8s.io", "v1beta1", "nodes", "NodeMetrics", namespaced=False)
 POD_METRICS = Resource("metrics.k8s.io", "v1beta1", "pods", "PodMetrics")
-CUSTOM_RESOURCE_DEFINITIONS = Resource(
-    "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", namespaced=False
-)
-
-BUILT_IN = (
-    NAMESPACES,
-    NODES,
-    PODS,
-    SERVICES,
-    ENDPOINTS,
-    CONFIG_MAPS,
-    SECRETS,
-    EVENTS,
-    SERVICE_ACCOUNTS,
-    PERSISTENT_VOLUMES,
-    PERSISTENT_VOLUME_CLAIMS,
-    DEPLOYMENTS,
-    REPLICA_SETS,
-    STATEFUL_SETS,
-    DAEMON_SETS,
-    CONTROLLER_REVISIONS,
-    LEGACY_DEPLOYMENTS,
-    BATCH_JOBS,
-    ENDPOINT_SLICES,
-    LEASES,
-    ROLES,
-    ROLE_BINDINGS,
-    CLUSTER_ROLES,
-    CLUSTER_ROLE_BINDINGS,
-    STORAGE_CLASSES,
-    PRIORITY_CLASSES,
-    RESOURCE_QUOTAS,
-    LIMIT_RANGES,
-    CUSTOM_RESOURCE_DEFINITIONS,
-)
-"""The built-in resources that this project uses; everything else is a custom resource."""

@@ -31,6 +31,7 @@ CONFIG = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "setting
     [
         ({"apiVersion": "kubeflow.org/v1", "kind": "PyTorchjob"}, "did you mean PyTorchJob (kubeflow.org/v1)?"),
         ({"apiVersion": "v1", "kind": "PyTorchJob"}, "the apiVersion of PyTorchJob is kubeflow.org/v1"),
+        ({"apiVersion": "v1", "kind": "Deployment"}, "the apiVersion of Deployment is apps/v1"),
         ({"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob"}, "`trainwright operator --install-crds`"),
         ({"apiVersion": "v1", "kind": "Zebra"}, "known kinds: ClusterRole, "),
         ({"apiVersion": "batch/v1", "kind": "CronJob"}, "the embedded cluster has no schedules: write a Job"),
