@@ -35,6 +35,7 @@ from trainwright.operator.reconcile.caches import Caches, Jobs, PriorityClass, V
 from trainwright.operator.reconcile.event_buffer import EventBuffer
 from trainwright.operator.reconcile.failure_reporter import FailureReporter, ReadRuns
 from trainwright.operator.reconcile.observer import Observer
+from trainwright.operator.reconcile.reconcile_context import ReconcileContext
 from trainwright.operator.reconcile.reconciler import Reconciler
 from trainwright.operator.reconcile.status_write_pacer import StatusWritePacer
 
@@ -98,23 +99,9 @@ class JobController:
         self.recorder = EventRecorder(client)
         self._errors = Deduplicator[ObjectKey, tuple[str, str]]()
         self._events = EventBuffer(self._record, clock=clock)
-        self._applier = Applier(
-            client,
-            self.caches,
-            self._events,
-            parallel_writes=parallel_writes,
-            observer=self._observer,
-            prunes_status=prunes_status,
-        )
-        self._failures = FailureReporter(
-            client,
-            self.caches,
-            self._events,
-            self._observer,
-            prunes_status=self._applier.status_writer.prunes_status,
-            read_runs=read_runs,
-            read_logs=read_failed_pod_logs,
-        )
+        self._context = ReconcileContext(client, self.caches, self._events, self._observer, set(prunes_status))
+        self._applier = Applier(self._context, parallel_writes=parallel_writes)
+        self._failures = FailureReporter(self._context, read_runs=read_runs, read_logs=read_failed_pod_logs)
         self._applier.status_writer.on_failed = self._failures.job_failed
         self._applier.on_back_off = self._failures.job_backs_off
         self._reconciler = Reconciler(
@@ -141,7 +128,7 @@ class JobController:
     @property
     def prunes_status(self) -> frozenset[str]:
         """The kinds whose CRD prunes our status fields; an annotation of the job keeps these fields."""
-        return frozenset(self._applier.status_writer.prunes_status)
+        return frozenset(self._context.prunes_status)
 
     @property
     def sync_errors(self) -> tuple[str, ...]:

@@ -27,6 +27,7 @@ from trainwright.operator.reconcile.caches import Caches
 from trainwright.operator.reconcile.child_errors import InvalidChild
 from trainwright.operator.reconcile.event_buffer import EventBuffer
 from trainwright.operator.reconcile.observer import Observer
+from trainwright.operator.reconcile.reconcile_context import ReconcileContext
 
 pytestmark = pytest.mark.apiserver
 
@@ -318,7 +319,7 @@ async def test_every_failed_write_records_an_event(harness: ApplierHarness, unus
     async with CountingClient(config, retries=False) as unreachable:
         recorded: list[JobEvent] = []
         events = EventBuffer(lambda _, event, __: recorded.append(event))
-        applier = Applier(unreachable, harness.caches, events, parallel_writes=8)
+        applier = Applier(ReconcileContext(unreachable, harness.caches, events), parallel_writes=8)
         plan = Plan(deletes=(Delete(PODS, "a", "uid"), Delete(SERVICES, "b", "uid")), delete_job=True)
         failures = await applier.apply(PYTORCH, harness.job, plan)
 
@@ -332,7 +333,8 @@ async def test_retry_after_of_the_api_server_is_honoured() -> None:
     status = {"kind": "Status", "code": 429, "message": "slow down"}
     async with scripted_server() as server, Client(server.config) as client:
         server.will(answer(status, status=429, headers={"Retry-After": "45"}))  # longer than the client would wait
-        applier = Applier(client, Caches(KINDS), EventBuffer(lambda _, __, ___: None), parallel_writes=1)
+        context = ReconcileContext(client, Caches(KINDS), EventBuffer(lambda _, __, ___: None))
+        applier = Applier(context, parallel_writes=1)
         plan = Plan(deletes=(Delete(PODS, "a", "uid"),))
         assert await applier.apply(PYTORCH, JobBuilder().master().raw(), plan) == (
             Retry("Error deleting: slow down", seconds=45),
@@ -343,7 +345,8 @@ async def test_status_of_a_new_job_is_not_written_while_the_api_server_asks_for_
     status = {"kind": "Status", "code": 429, "message": "slow down"}
     async with scripted_server() as server, Client(server.config) as client:
         server.will(answer(status, status=429, headers={"Retry-After": "45"}))
-        applier = Applier(client, Caches(KINDS), EventBuffer(lambda _, __, ___: None), parallel_writes=1)
+        context = ReconcileContext(client, Caches(KINDS), EventBuffer(lambda _, __, ___: None))
+        applier = Applier(context, parallel_writes=1)
         job = JobBuilder().master()
         plan = decide(job)
         assert plan.status_follows

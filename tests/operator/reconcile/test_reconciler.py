@@ -20,6 +20,7 @@ from trainwright.objects.resources import NODES, PODS, SERVICES, Resource
 from trainwright.operator.reconcile.applier import Applier
 from trainwright.operator.reconcile.caches import Caches
 from trainwright.operator.reconcile.event_buffer import EventBuffer
+from trainwright.operator.reconcile.reconcile_context import ReconcileContext
 from trainwright.operator.reconcile.reconciler import Reconciler
 from trainwright.operator.reconcile.status_write_pacer import INTERVAL, StatusWritePacer
 
@@ -43,7 +44,7 @@ class Bench:
             kinds=KINDS,
             settings=settings,
             caches=self.caches,
-            applier=Applier(client, self.caches, events, parallel_writes=8),
+            applier=Applier(ReconcileContext(client, self.caches, events), parallel_writes=8),
             clock=lambda: self.now,
             pacer=self.pacer,
         )

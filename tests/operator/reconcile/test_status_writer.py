@@ -31,6 +31,7 @@ from trainwright.objects.resources import CUSTOM_RESOURCE_DEFINITIONS, EVENTS, P
 from trainwright.operator.reconcile.caches import Caches
 from trainwright.operator.reconcile.event_buffer import EventBuffer
 from trainwright.operator.reconcile.observer import Observer
+from trainwright.operator.reconcile.reconcile_context import ReconcileContext
 from trainwright.operator.reconcile.status_writer import StatusWriter
 from trainwright.operator.setup.crds import install_crds, kinds_pruning_status
 
@@ -179,10 +180,8 @@ def job_at(version: int, status: Object, *, annotated: bool = False) -> Object:
 async def writing(transitions: Transitions) -> AsyncIterator[tuple[ScriptedServer, StatusWriter]]:
     async with scripted_server() as server, Client(server.config) as client:
         caches, events = Caches(KINDS), EventBuffer(lambda _, __, ___: None)
-        yield (
-            server,
-            StatusWriter(client, caches, events, transitions, asyncio.Semaphore(1), prunes_status={PYTORCH.name}),
-        )
+        context = ReconcileContext(client, caches, events, transitions, {PYTORCH.name})
+        yield server, StatusWriter(context, asyncio.Semaphore(1))
 
 
 async def test_annotation_whose_response_was_lost_is_read_back_and_counts_once() -> None:

@@ -20,6 +20,7 @@ from trainwright.operator.reconcile.applier import Applier
 from trainwright.operator.reconcile.caches import Caches
 from trainwright.operator.reconcile.event_buffer import EventBuffer
 from trainwright.operator.reconcile.observer import Observer
+from trainwright.operator.reconcile.reconcile_context import ReconcileContext
 from trainwright.operator.reconcile.status_writer import UnconfirmedWrite
 
 EVENT = JobEvent("Normal", "PyTorchJobCreated", "PyTorchJob digits is created.")
@@ -64,7 +65,7 @@ class ObservedApplier(Observer):
     def __post_init__(self) -> None:
         events = EventBuffer(lambda _, event, __: self.recorded.append(event))
         self.caches = Caches(KINDS)
-        self.applier = Applier(self.client, self.caches, events, parallel_writes=4, observer=self)
+        self.applier = Applier(ReconcileContext(self.client, self.caches, events, self), parallel_writes=4)
 
     def transition(self, kind: Kind, job: Object, step: Transition) -> None:
         self.counted.append(step)

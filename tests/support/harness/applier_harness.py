@@ -24,6 +24,7 @@ from trainwright.operator.reconcile.applier import Applier
 from trainwright.operator.reconcile.caches import Caches
 from trainwright.operator.reconcile.event_buffer import EventBuffer
 from trainwright.operator.reconcile.observer import Observer
+from trainwright.operator.reconcile.reconcile_context import ReconcileContext
 
 _JOB_FIELD = "spec.pytorchReplicaSpecs[Worker].template"
 
@@ -56,8 +57,8 @@ class ApplierHarness:
         self.applier = self.applier_of(48)
 
     def applier_of(self, parallel_writes: int, observer: Observer | None = None) -> Applier:
-        events = EventBuffer(self.record)
-        return Applier(self.client, self.caches, events, parallel_writes=parallel_writes, observer=observer)
+        context = ReconcileContext(self.client, self.caches, EventBuffer(self.record), observer or Observer())
+        return Applier(context, parallel_writes=parallel_writes)
 
     def record(self, job: Object, event: JobEvent, at: datetime) -> None:
         self.recorder.record(job, event.type, event.reason, event.message, at=at)

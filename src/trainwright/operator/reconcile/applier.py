@@ -16,7 +16,6 @@ from trainwright.engine import Create, Delete, JobEvent, Patch, Plan, Replace
 from trainwright.engine.children.labels import modern_labels
 from trainwright.engine.framework import Correction
 from trainwright.engine.policies.name_conflicts import conflict, is_temporary
-from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.errors import (
     AlreadyExists,
     ApiError,
@@ -30,14 +29,12 @@ from trainwright.kube.controller.object_key import ObjectKey
 from trainwright.kube.controller.outcome import Retry
 from trainwright.objects import Object
 from trainwright.objects.resources import PODS, SERVICES
-from trainwright.operator.reconcile.caches import Caches
 from trainwright.operator.reconcile.child_errors import (
     InvalidChild,
     is_stale,
     permanent_error,
 )
-from trainwright.operator.reconcile.event_buffer import EventBuffer
-from trainwright.operator.reconcile.observer import Observer
+from trainwright.operator.reconcile.reconcile_context import ReconcileContext
 from trainwright.operator.reconcile.status_writer import StatusWriter, WriteResult
 
 Write = Callable[[], Awaitable[WriteResult]]
@@ -49,28 +46,14 @@ _BACK_OFF_REASONS = frozenset({"CrashLoopBackOff", "RestartBackOff"})
 class Applier:
     """Applies the plans of many jobs concurrently, with at most `parallel_writes` writes in flight over all jobs."""
 
-    def __init__(
-        self,
-        client: Client,
-        caches: Caches,
-        events: EventBuffer,
-        *,
-        parallel_writes: int,
-        observer: Observer | None = None,
-        prunes_status: Iterable[str] = (),
-    ) -> None:
-        self._client = client
-        self._observer = observer or Observer()
-        self._caches = caches
-        self._events = events
+    def __init__(self, context: ReconcileContext, *, parallel_writes: int) -> None:
+        self._context, self._client, self._caches = context, context.client, context.caches
         self._parallel_writes = parallel_writes
         self._slots = asyncio.Semaphore(parallel_writes)
         self._standing = Deduplicator[ObjectKey, tuple[str, JobEvent]]()
         self.on_back_off: Callable[[Kind, Object], None] | None = None
         """Called when a rank of a job begins to wait for its next start because it has failed repeatedly."""
-        self.status_writer = StatusWriter(
-            client, caches, events, self._observer, self._slots, prunes_status=prunes_status
-        )
+        self.status_writer = StatusWriter(context, self._slots)
 
     def forget(self, key: ObjectKey) -> None:
         """Drops everything that is kept about a job that was deleted."""
@@ -82,7 +65,7 @@ class Applier:
 
         Raises if the status cannot be written: Conflict means that the job has changed since it was read. By then only
         the children of a new job are written. Raises InvalidChild after all other writes."""
-        with self._events.hold():
+        with self._context.events.hold():
             if plan.status_follows:
                 results = self._record_events(job, await self._write_children(kind, job, plan))
                 if not _status_can_wait(results):
@@ -95,7 +78,7 @@ class Applier:
         uid = job["metadata"]["uid"]  # a new job of the same name records its events again
         standing = self._standing.update(ObjectKey.of(job), [(uid, event) for event in plan.standing_events])
         for event in (*plan.events, *(event for _, event in standing)):
-            self._events.record(job, event)
+            self._context.events.record(job, event)
         if self.on_back_off is not None and any(event.reason in _BACK_OFF_REASONS for _, event in standing):
             self.on_back_off(kind, job)
         if job_error := next((result.job_error for result in results if result.job_error), None):
@@ -106,7 +89,7 @@ class Applier:
         """Records the events at once, because the next step may raise."""
         for result in results:
             if result.event:
-                self._events.record(job, result.event)
+                self._context.events.record(job, result.event)
         return results
 
     async def _write_status(self, kind: Kind, job: Object, plan: Plan) -> list[WriteResult]:
@@ -143,7 +126,7 @@ class Applier:
         """The metrics count a launch when all pods exist, even if a Service does not."""
         pods = [result for create, result in created if create.resource == PODS]
         if pods and all(result is not None and result.failure is None for result in pods):
-            self._observer.pods_created(kind, {**job, "status": plan.status or job.get("status")})
+            self._context.observer.pods_created(kind, {**job, "status": plan.status or job.get("status")})
 
     async def _write(self, job: Object, others: Sequence[Write], creates: Sequence[Create]) -> dict[int, WriteResult]:
         """The results by position: of all `others`, then of the `creates` that were tried."""

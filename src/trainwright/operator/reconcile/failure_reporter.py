@@ -19,7 +19,6 @@ from trainwright.engine import JobEvent
 from trainwright.engine.conditions import FAILED
 from trainwright.insight.first_failing_rank import Diagnosis
 from trainwright.insight.job_diagnosis import diagnose_job, job_failed_at
-from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.errors import ApiError, Conflict, NotFound, Unreachable
 from trainwright.kube.controller.deduplicator import Deduplicator
 from trainwright.objects import Object
@@ -27,9 +26,7 @@ from trainwright.objects.conditions import is_condition_true
 from trainwright.objects.kinds.container_runs import ContainerRun, Line, RunKey, runs_in_status, timed_line
 from trainwright.objects.kinds.pods import Pod
 from trainwright.objects.times import format_time
-from trainwright.operator.reconcile.caches import Caches
-from trainwright.operator.reconcile.event_buffer import EventBuffer
-from trainwright.operator.reconcile.observer import Observer
+from trainwright.operator.reconcile.reconcile_context import ReconcileContext
 
 log = logging.getLogger(__name__)
 
@@ -50,24 +47,12 @@ _MAX_MESSAGE = 1000
 
 class FailureReporter:
     """`read_runs` is for a cluster whose nodes are on this machine. Otherwise the statuses of pods are used and, with
-    `read_logs`, the last lines of the failed ones. `prunes_status` are the kinds whose CRD has no `status.failure`."""
+    `read_logs`, the last lines of the failed ones."""
 
     def __init__(
-        self,
-        client: Client,
-        caches: Caches,
-        events: EventBuffer,
-        observer: Observer,
-        *,
-        prunes_status: set[str],
-        read_runs: ReadRuns | None = None,
-        read_logs: bool = False,
+        self, context: ReconcileContext, *, read_runs: ReadRuns | None = None, read_logs: bool = False
     ) -> None:
-        self._client = client
-        self._caches = caches
-        self._events = events
-        self._observer = observer
-        self._prunes_status = prunes_status
+        self._context = context
         self._read_runs = read_runs
         self._read_logs = read_logs
         self._slots = asyncio.Semaphore(_CONCURRENT)
@@ -95,7 +80,7 @@ class FailureReporter:
             self._start(self._report(_Report(kind, job, None, self._pods(job))))
 
     def _prunes(self, kind: Kind) -> bool:
-        return kind.name in self._prunes_status
+        return kind.name in self._context.prunes_status
 
     def _start(self, report: Coroutine[None, None, None]) -> None:
         task = asyncio.create_task(report)
@@ -110,15 +95,15 @@ class FailureReporter:
 
     def _pods(self, job: Object) -> dict[str, Pod]:
         metadata = job["metadata"]
-        pods = self._caches.pods_of(metadata["uid"])
+        pods = self._context.caches.pods_of(metadata["uid"])
         return {pod.metadata.uid: pod for pod in pods}
 
     async def _report(self, report: "_Report") -> None:
         try:
             diagnosis = await self._diagnose(report)
             if diagnosis is not None:
-                self._observer.failure_diagnosed(report.kind, report.job, diagnosis)
-                self._events.record(report.job, JobEvent("Warning", REASON, event_message(diagnosis)))
+                self._context.observer.failure_diagnosed(report.kind, report.job, diagnosis)
+                self._context.events.record(report.job, JobEvent("Warning", REASON, event_message(diagnosis)))
                 await self._write(report, status_field(diagnosis))
         except (ApiError, Unreachable) as error:
             name = report.job["metadata"]["name"]
@@ -137,7 +122,7 @@ class FailureReporter:
         if diagnosis is None or diagnosis.rank is None:
             return
         if self._reported.first(report.job["metadata"]["uid"], diagnosis.summary):
-            self._events.record(report.job, JobEvent("Warning", REASON, event_message(diagnosis)))
+            self._context.events.record(report.job, JobEvent("Warning", REASON, event_message(diagnosis)))
 
     async def _diagnose(self, report: "_Report") -> Diagnosis | None:
         diagnosis = None
@@ -171,7 +156,7 @@ class FailureReporter:
         return report.lines[run.key]
 
     async def _read_log(self, run: ContainerRun) -> tuple[Line, ...]:
-        lines = self._client.logs(
+        lines = self._context.client.logs(
             run.pod,
             namespace=run.namespace,
             container=run.container,
@@ -189,7 +174,7 @@ class FailureReporter:
     async def _write(self, report: "_Report", failure: Object) -> None:
         """Adds the field to the newest status that is known. Not where the CRD prunes it: the event says it too."""
         kind, metadata = report.kind, report.job["metadata"]
-        jobs = self._caches.jobs[kind.name]
+        jobs = self._context.caches.jobs[kind.name]
         for attempt in range(_MAX_ATTEMPTS):
             await asyncio.sleep(attempt * _CONFLICT_SECONDS)
             job = jobs.store.get(f"{metadata['namespace']}/{metadata['name']}")
@@ -198,7 +183,7 @@ class FailureReporter:
             try:
                 status = {**(job.get("status") or {}), "failure": failure}
                 jobs.remember(
-                    await self._client.replace(kind.resource, {**job, "status": status}, subresource="status")
+                    await self._context.client.replace(kind.resource, {**job, "status": status}, subresource="status")
                 )
             except Conflict:
                 continue  # the watch delivers the newer job

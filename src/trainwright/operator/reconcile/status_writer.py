@@ -6,21 +6,18 @@ counted once. Status fields that the installed CRD prunes are kept in an annotat
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from trainwright.api.job import is_managed_elsewhere
 from trainwright.api.kinds import Kind
 from trainwright.api.pruned_status import ADDITIONAL_FIELDS, ANNOTATION, annotation_value, pruned_fields
 from trainwright.engine import JobEvent, Plan, Transition
-from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.errors import ApiError, Conflict, NotFound, ServerError, Unreachable
 from trainwright.kube.controller.object_key import ObjectKey
 from trainwright.kube.controller.outcome import Retry
 from trainwright.objects import Object
-from trainwright.operator.reconcile.caches import Caches
-from trainwright.operator.reconcile.event_buffer import EventBuffer
-from trainwright.operator.reconcile.observer import Observer
+from trainwright.operator.reconcile.reconcile_context import ReconcileContext
 
 log = logging.getLogger(__name__)
 
@@ -52,26 +49,13 @@ class UnconfirmedWrite:
 
 
 class StatusWriter:
-    """`prunes_status` are the kinds whose CRD prunes our status fields. The responses of the API server keep it up to
-    date: a user may install another CRD while the operator runs."""
+    """The responses of the API server keep `prunes_status` up to date: a user may install another CRD meanwhile."""
 
-    def __init__(
-        self,
-        client: Client,
-        caches: Caches,
-        events: EventBuffer,
-        observer: Observer,
-        slots: asyncio.Semaphore,
-        *,
-        prunes_status: Iterable[str] = (),
-    ) -> None:
-        self.prunes_status = set(prunes_status)
+    def __init__(self, context: ReconcileContext, slots: asyncio.Semaphore) -> None:
         self.on_failed: Callable[[Kind, Object], None] | None = None
         """Called when the Failed condition of a job has been written."""
-        self._client = client
-        self._caches = caches
-        self._events = events
-        self._observer = observer
+        self._context, self._client = context, context.client
+        self.prunes_status = context.prunes_status
         self._slots = slots
         self._unconfirmed: dict[ObjectKey, UnconfirmedWrite] = {}
 
@@ -114,7 +98,7 @@ class StatusWriter:
         if stored is not None:
             self._accept(kind, write.job, stored, write.plan)
             for event in write.plan.events:
-                self._events.record(write.job, event)
+                self._context.events.record(write.job, event)
 
     def has_outdated_annotation(self, kind: Kind, job: Object) -> bool:
         """True if the job has the annotation with pruned fields although its CRD declares them now."""
@@ -128,7 +112,7 @@ class StatusWriter:
             response = await self._client.replace(kind.resource, {**job, "status": status}, subresource="status")
         self._detect_pruning(kind, status, response)
         if kind.name not in self.prunes_status:
-            self._caches.jobs[kind.name].remember(await self._patch_annotation(kind, response, None))
+            self._context.caches.jobs[kind.name].remember(await self._patch_annotation(kind, response, None))
 
     async def _replace(self, kind: Kind, job: Object, status: Object, plan: Plan) -> Object:
         try:
@@ -155,17 +139,17 @@ class StatusWriter:
                 found = await self._client.get(kind.resource, metadata["name"], namespace=metadata["namespace"])
         except NotFound:
             return None
-        self._caches.jobs[kind.name].remember(found)
+        self._context.caches.jobs[kind.name].remember(found)
         return found if write.is_stored(found) else None
 
     def _accept(self, kind: Kind, job: Object, response: Object, plan: Plan) -> bool:
         """Caches the response and counts the transitions; False if the write has changed nothing."""
-        self._caches.jobs[kind.name].remember(response)
-        self._observer.status_written(kind, job, response)
+        self._context.caches.jobs[kind.name].remember(response)
+        self._context.observer.status_written(kind, job, response)
         if response["metadata"]["resourceVersion"] == job["metadata"]["resourceVersion"]:
             return False
         for step in plan.transitions:
-            self._observer.transition(kind, job, step)
+            self._context.observer.transition(kind, job, step)
             if step is Transition.FAILED and self.on_failed is not None:
                 self.on_failed(kind, response)
         return True
