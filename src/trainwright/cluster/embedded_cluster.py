@@ -20,6 +20,7 @@ from trainwright.cluster import pki
 from trainwright.cluster.address_lock import AddressLock, lock_addresses
 from trainwright.cluster.address_range import AddressRange
 from trainwright.cluster.apiserver.admission.webhooks.webhook_client import LocalService
+from trainwright.cluster.apiserver.http.routes import ServedCluster
 from trainwright.cluster.apiserver.http.server import ApiServer
 from trainwright.cluster.apiserver.http.streams.node_interface import LogReader
 from trainwright.cluster.apiserver.storage.journal import StoreError
@@ -220,23 +221,24 @@ class EmbeddedCluster:
             await drop_foreign_addresses(store, services)
         address = kubernetes_address(store, services)
         tls, authority = pki.server_context(self._data.pki, address=address)
-        logs = _Logs(ContainerLogs(self._data.node), self._mirror_logs)
-        streams = NodeStreams(self._data.node, self._data.session_secret())
         listeners = await self._listen()
-        self._server = ApiServer(
-            store=store,
-            token=token,
-            tls=tls,
-            logs=logs,
-            service_network=services,
-            streams=streams,
+        served = ServedCluster(
+            store,
+            _Logs(ContainerLogs(self._data.node), self._mirror_logs),
+            services,
+            NodeStreams(self._data.node, self._data.session_secret()),
             unhealthy_components=lambda: self.failures,
-            load_service_account_key=lambda: pki.service_account_key(self._data.service_account_key),
-            authority=authority,
             local_services=self._local_services,
             admits_accounts=True,
-            load_authority=lambda: pki.authority(self._data.pki),
             usage=NodeUsage(self._data.node) if self._with_node else None,
+        )
+        self._server = ApiServer(
+            served,
+            token=token,
+            tls=tls,
+            load_service_account_key=lambda: pki.service_account_key(self._data.service_account_key),
+            authority=authority,
+            load_authority=lambda: pki.authority(self._data.pki),
             unix_socket=self._data.node / API_SOCKET if self._with_node else None,
         )
         self._exit_stack.push_async_callback(self._server.stop)

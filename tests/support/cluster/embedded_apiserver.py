@@ -12,6 +12,7 @@ from pathlib import Path
 
 from tests.support.cluster.addresses import locked_addresses
 from trainwright.cluster.address_lock import AddressLock
+from trainwright.cluster.apiserver.http.routes import ServedCluster
 from trainwright.cluster.apiserver.http.server import ApiServer
 from trainwright.cluster.apiserver.storage.store import ObjectStore
 from trainwright.kube.client.kubeconfig import ClusterConfig
@@ -63,14 +64,8 @@ async def running_embedded(path: Path | None = None, *, admits_accounts: bool = 
     logs = RecordedLogs()
     context, ca_data = tls_for_loopback()
     with locked_addresses() as lock:
-        server = ApiServer(
-            store=store,
-            token=TOKEN,
-            tls=context,
-            logs=logs,
-            service_network=lock.addresses.services,
-            admits_accounts=admits_accounts,
-        )
+        served = ServedCluster(store, logs, lock.addresses.services, admits_accounts=admits_accounts)
+        server = ApiServer(served, token=TOKEN, tls=context)
         port = await server.start()
         config = ClusterConfig(server=f"https://127.0.0.1:{port}", ca_data=ca_data, token=TOKEN)
         try:

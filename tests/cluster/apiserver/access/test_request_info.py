@@ -30,6 +30,7 @@ from trainwright.cluster.apiserver.access.request_info import (
 )
 from trainwright.cluster.apiserver.access.users import UserInfo
 from trainwright.cluster.apiserver.errors import StatusError
+from trainwright.cluster.apiserver.http.routes import ServedCluster
 from trainwright.cluster.apiserver.http.server import ApiServer
 from trainwright.cluster.apiserver.storage.store import Change, ObjectStore, Stored, TryUpdate
 from trainwright.kube.client.async_client import Client
@@ -189,7 +190,7 @@ class Served:
 def serving(store: ObjectStore) -> Iterator[Served]:
     tls, ca_data = tls_for_loopback()
     with asyncio.Runner() as runner:
-        server = ApiServer(store=store, token=TOKEN, tls=tls, logs=RecordedLogs(), service_network=SERVICES)
+        server = ApiServer(ServedCluster(store, RecordedLogs(), SERVICES), token=TOKEN, tls=tls)
         port = runner.run(server.start())
         yield Served(ClusterConfig(server=f"https://127.0.0.1:{port}", ca_data=ca_data, token=TOKEN), server, runner)
         runner.run(server.stop())

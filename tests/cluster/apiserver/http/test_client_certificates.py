@@ -22,6 +22,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from tests.support.cluster.addresses import SERVICES
 from tests.support.cluster.embedded_apiserver import TOKEN, RecordedLogs
 from trainwright.cluster import pki
+from trainwright.cluster.apiserver.http.routes import ServedCluster
 from trainwright.cluster.apiserver.http.server import ApiServer
 from trainwright.cluster.apiserver.storage.store import ObjectStore
 from trainwright.objects import Object
@@ -33,11 +34,9 @@ REVIEW = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 async def server(tmp_path: Path) -> AsyncIterator[str]:
     context, _authority = pki.server_context(tmp_path / "pki")
     server = ApiServer(
-        store=ObjectStore(None),
+        ServedCluster(ObjectStore(None), RecordedLogs(), SERVICES),
         token=TOKEN,
         tls=context,
-        logs=RecordedLogs(),
-        service_network=SERVICES,
         load_authority=lambda: pki.authority(tmp_path / "pki"),
     )
     yield f"https://127.0.0.1:{await server.start()}"

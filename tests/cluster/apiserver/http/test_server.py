@@ -15,6 +15,7 @@ from tests.support.cluster.embedded_apiserver import TOKEN, Embedded, RecordedLo
 from tests.support.cluster.raw_api import RawApi, raw_api
 from tests.support.objects.manifests import bind, config_map, pod
 from tests.support.objects.widgets import DEFINITIONS, definition, install, widget
+from trainwright.cluster.apiserver.http.routes import ServedCluster
 from trainwright.cluster.apiserver.http.server import ApiServer
 from trainwright.cluster.apiserver.storage.store import ObjectStore
 
@@ -64,7 +65,7 @@ class TestServer:
 
     async def test_stops_although_watchers_continue_on_their_connection(self) -> None:
         store = ObjectStore(None)
-        server = ApiServer(store=store, token=TOKEN, tls=None, logs=RecordedLogs(), service_network=SERVICES)
+        server = ApiServer(ServedCluster(store, RecordedLogs(), SERVICES), token=TOKEN, tls=None)
         reader, writer = await asyncio.open_connection("127.0.0.1", await server.start())
         watch = f"GET /api/v1/namespaces?watch=1 HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer {TOKEN}\r\n\r\n"
         writer.write(watch.encode() * 2)  # the second one begins as soon as the first one ends
@@ -81,7 +82,7 @@ class TestServer:
 
     async def test_stops_while_clients_reopen_watches(self) -> None:
         store = ObjectStore(None)
-        server = ApiServer(store=store, token=TOKEN, tls=None, logs=RecordedLogs(), service_network=SERVICES)
+        server = ApiServer(ServedCluster(store, RecordedLogs(), SERVICES), token=TOKEN, tls=None)
         port = await server.start()
         watch = f"GET /api/v1/namespaces?watch=1 HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer {TOKEN}\r\n\r\n"
         watching = asyncio.Barrier(21)
@@ -294,9 +295,8 @@ class TestEvents:
         start = datetime(2026, 1, 1, tzinfo=UTC)
         now = [start]
         store = ObjectStore(None)
-        server = ApiServer(
-            store=store, token=TOKEN, tls=None, logs=RecordedLogs(), service_network=SERVICES, clock=lambda: now[0]
-        )
+        served = ServedCluster(store, RecordedLogs(), SERVICES, clock=lambda: now[0])
+        server = ApiServer(served, token=TOKEN, tls=None)
         port = await server.start()
         async with aiohttp.ClientSession(headers={"Authorization": f"Bearer {TOKEN}"}) as session:
             api = RawApi(session, f"http://127.0.0.1:{port}", "default")

@@ -15,7 +15,7 @@ from trainwright.cluster.apiserver.access.access_control import AccessControl
 from trainwright.cluster.apiserver.http import watch as watch_module
 from trainwright.cluster.apiserver.http.requests import ApiRequest, ResourceInfo, read_selectors
 from trainwright.cluster.apiserver.http.responses import Representation, StreamingResponse
-from trainwright.cluster.apiserver.http.routes import Routes
+from trainwright.cluster.apiserver.http.routes import Routes, ServedCluster
 from trainwright.cluster.apiserver.http.watch import Watch, WatchOptions
 from trainwright.cluster.apiserver.resources.registry import Registry
 from trainwright.cluster.apiserver.storage import store as store_module
@@ -129,7 +129,8 @@ async def test_every_watcher_gets_the_same_bytes() -> None:
 
 async def test_watch_is_released_if_its_client_disconnects_before_the_first_line() -> None:
     store, now = ObjectStore(None), datetime(2026, 1, 1, tzinfo=UTC)
-    routes = Routes(store, RecordedLogs(), lambda: now, AccessControl(store, TOKEN), service_network=SERVICES)
+    cluster = ServedCluster(store, RecordedLogs(), SERVICES, clock=lambda: now)
+    routes = Routes(cluster, AccessControl(store, TOKEN))
     stream = routes.handle_get(ApiRequest(ResourceInfo(KIND), "watch", now))
     assert isinstance(stream, StreamingResponse)
     before = watches_of(store)

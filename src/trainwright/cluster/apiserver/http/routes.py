@@ -4,8 +4,8 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
-from datetime import datetime
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from ipaddress import IPv4Network
 from typing import Any
 
@@ -82,38 +82,48 @@ _OPENID_CONFIGURATION = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class ServedCluster:
+    """The parts of a cluster that its API server serves."""
+
+    store: ObjectStore
+    logs: LogReader
+    service_network: IPv4Network
+    """Services get its addresses."""
+    streams: PodStreams = field(default_factory=NoStreams)
+    clock: Callable[[], datetime] = lambda: datetime.now(UTC)
+    unhealthy_components: Callable[[], Iterable[str]] = tuple
+    """`/readyz` fails while there are any."""
+    local_services: Mapping[tuple[str, str], LocalService] | None = None
+    """Webhooks of these, by namespace and name of a Service, are called in this process."""
+    admits_accounts: bool = False
+    """New pods need a service account that exists and get its token as a volume; controllers must create accounts and
+    the ConfigMap kube-root-ca.crt."""
+    usage: UsageReader | None = None
+    """With it metrics.k8s.io is served."""
+
+
 class Routes:
     """All endpoints of the API server, independent of the HTTP library."""
 
-    def __init__(
-        self,
-        store: ObjectStore,
-        logs: LogReader,
-        clock: Callable[[], datetime],
-        access: AccessControl,
-        unhealthy_components: Callable[[], Iterable[str]] = tuple,
-        streams: PodStreams | None = None,
-        local_services: Mapping[tuple[str, str], LocalService] | None = None,
-        *,
-        service_network: IPv4Network,
-        admits_accounts: bool = False,
-        usage: UsageReader | None = None,
-    ) -> None:
+    def __init__(self, cluster: ServedCluster, access: AccessControl) -> None:
+        store, usage = cluster.store, cluster.usage
+        self._cluster = cluster
         self._store = store
         self._access = access
-        self._logs = logs
-        self._streams = StreamHandlers(streams or NoStreams())
-        self._clock = clock
-        self._unhealthy_components = unhealthy_components
+        self._streams = StreamHandlers(cluster.streams)
+        self._clock = cluster.clock
         computed: dict[Resource, Sequence[str]] = dict.fromkeys(REVIEWS, ("create",))
         if usage is not None:
             computed |= dict.fromkeys(METRICS, ("get", "list"))
         self._registry = Registry(computed)
         self._registry.follow(store)
         self._resource_metrics = ResourceMetrics(store, self._registry, usage) if usage is not None else None
-        self._webhooks = WebhookAdmission(store, WebhookClient(store, local_services), self._registry.versions_of)
-        plugins = PluginChain(store, access, admits_accounts=admits_accounts)
-        self._writer = ObjectWriter(store, self._registry, plugins, self._webhooks, service_network)
+        self._webhooks = WebhookAdmission(
+            store, WebhookClient(store, cluster.local_services), self._registry.versions_of
+        )
+        plugins = PluginChain(store, access, admits_accounts=cluster.admits_accounts)
+        self._writer = ObjectWriter(store, self._registry, plugins, self._webhooks, cluster.service_network)
         self._handlers = ResourceHandlers(store, self._registry, access.authorizer, plugins, self._writer)
         self._subresources = SubresourceHandlers(store, access, self._writer)
         self._openapi = OpenApi(self._registry)
@@ -260,7 +270,7 @@ class Routes:
 
     def _handle_non_resource(self, info: RequestInfo, query: MultiMapping[str], accept: str) -> Response:
         path = info.url_path
-        failed, excluded = tuple(self._unhealthy_components()), query.getall("exclude", [])
+        failed, excluded = tuple(self._cluster.unhealthy_components()), query.getall("exclude", [])
         if health := health_response(path, failed, verbose="verbose" in query, excluded=excluded):
             return health
         if path == "/metrics":
@@ -339,7 +349,7 @@ class Routes:
         options = read_log_options(request.query, request.now)
         container = container_of(pod, request.query.get("container", ""))
         try:
-            return StreamingResponse(self._logs.read(pod, container, options), _TEXT)
+            return StreamingResponse(self._cluster.logs.read(pod, container, options), _TEXT)
         except LogUnavailable as error:
             raise errors.bad_request(str(error)) from error
 

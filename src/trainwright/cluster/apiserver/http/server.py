@@ -5,10 +5,8 @@ import logging
 import socket
 import ssl
 import time
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
-from ipaddress import IPv4Network
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +17,6 @@ from trainwright.cluster.apiserver import errors
 from trainwright.cluster.apiserver.access.access_control import AccessControl
 from trainwright.cluster.apiserver.access.request_info import RequestInfo, parse_query, parse_request, split_target
 from trainwright.cluster.apiserver.access.users import ANONYMOUS, UserInfo
-from trainwright.cluster.apiserver.admission.webhooks.webhook_client import LocalService
 from trainwright.cluster.apiserver.errors import StatusError
 from trainwright.cluster.apiserver.http.monitoring.request_metrics import request_labels
 from trainwright.cluster.apiserver.http.request_bodies import LIMIT, convert_long_yaml
@@ -31,15 +28,12 @@ from trainwright.cluster.apiserver.http.responses import (
     encode,
     warning_headers,
 )
-from trainwright.cluster.apiserver.http.routes import Routes
-from trainwright.cluster.apiserver.http.streams.node_interface import LogReader, PodStreams
-from trainwright.cluster.apiserver.storage.store import ObjectStore
+from trainwright.cluster.apiserver.http.routes import Routes, ServedCluster
 from trainwright.kube.client.requests import InProcessResponse, Request
 from trainwright.kube.client.requests import Response as KubeResponse
 from trainwright.net import websocket
 from trainwright.net.certificate_authority import Authority, new_key_pem
 from trainwright.net.http_server import BodyTooLargeError, HttpServer, is_local, listen, read_body
-from trainwright.objects.kinds.resource_usage import UsageReader
 
 logger = logging.getLogger(__name__)
 
@@ -49,10 +43,6 @@ _STREAM_SHUTDOWN_SECONDS = 1.0
 
 _CONNECTION_SHUTDOWN_SECONDS = 1.0
 """How long responses may take to be sent after that, and then their handlers to be cancelled."""
-
-
-def _utc_now() -> datetime:
-    return datetime.now(UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,53 +59,31 @@ class _Received:
 
 
 class ApiServer:
-    """Serves the Kubernetes API from a store, on loopback. `/readyz` fails while there are `unhealthy_components`.
+    """Serves the Kubernetes API of a cluster, on loopback.
 
-    `token` is that of the cluster's administrator. Services get addresses of `service_network`.
-    `load_service_account_key` returns the key (PEM) of service account tokens; `authority` is the CA certificate (PEM)
-    that clients trust. Webhooks of `local_services`, by namespace and name of a Service, are called in this process.
-    With `admits_accounts` new pods need a service account that exists and get its token as a volume; controllers must
-    create accounts and the ConfigMap kube-root-ca.crt. With `usage` metrics.k8s.io is served; with `load_authority`,
-    the CA, certificates of clients are signed. `unix_socket` is another way to the same API, with the same tokens.
+    `token` is that of the cluster's administrator. `load_service_account_key` returns the key (PEM) of service account
+    tokens; `authority` is the CA certificate (PEM) that clients trust. With `load_authority`, the CA, certificates of
+    clients are signed. `unix_socket` is another way to the same API, with the same tokens.
     """
 
     def __init__(
         self,
+        cluster: ServedCluster,
         *,
-        store: ObjectStore,
         token: str,
         tls: ssl.SSLContext | None,
-        logs: LogReader,
-        service_network: IPv4Network,
-        streams: PodStreams | None = None,
-        clock: Callable[[], datetime] = _utc_now,
-        unhealthy_components: Callable[[], Iterable[str]] = tuple,
         load_service_account_key: Callable[[], bytes] = new_key_pem,
         authority: bytes = b"",
-        local_services: Mapping[tuple[str, str], LocalService] | None = None,
-        admits_accounts: bool = False,
-        usage: UsageReader | None = None,
         load_authority: Callable[[], Authority] | None = None,
         unix_socket: Path | None = None,
     ) -> None:
-        self._clock = clock
+        self._clock = cluster.clock
         self._unix_socket = unix_socket
-        self._admits_accounts = admits_accounts
+        self._admits_accounts = cluster.admits_accounts
         self._access = AccessControl(
-            store, token, load_key=load_service_account_key, authority=authority, load_authority=load_authority
+            cluster.store, token, load_key=load_service_account_key, authority=authority, load_authority=load_authority
         )
-        self._routes = Routes(
-            store,
-            logs,
-            clock,
-            self._access,
-            unhealthy_components,
-            streams,
-            local_services,
-            service_network=service_network,
-            admits_accounts=admits_accounts,
-            usage=usage,
-        )
+        self._routes = Routes(cluster, self._access)
         self._http = HttpServer(self._handle, tls=tls, cancel_handlers=True)
         self._stopping = False
         self._writing: set[asyncio.Task[Response]] = set()

@@ -13,6 +13,7 @@ import pytest
 from tests.support.cluster.addresses import SERVICES
 from tests.support.cluster.embedded_apiserver import TOKEN, RecordedLogs
 from tests.support.objects.manifests import pod
+from trainwright.cluster.apiserver.http.routes import ServedCluster
 from trainwright.cluster.apiserver.http.server import ApiServer
 from trainwright.cluster.apiserver.http.streams.node_interface import NoStreams
 from trainwright.cluster.apiserver.storage.store import ObjectStore
@@ -98,15 +99,8 @@ def launcher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @asynccontextmanager
 async def serving(streams: Streams, path: Path) -> AsyncIterator[tuple[ApiServer, int]]:
     store = ObjectStore(None)
-    server = ApiServer(
-        store=store,
-        token=TOKEN,
-        tls=None,
-        logs=RecordedLogs(),
-        service_network=SERVICES,
-        streams=streams,
-        unix_socket=path,
-    )
+    served = ServedCluster(store, RecordedLogs(), SERVICES, streams)
+    server = ApiServer(served, token=TOKEN, tls=None, unix_socket=path)
     port = await server.start()
     try:
         async with Client(ClusterConfig(server=f"http://127.0.0.1:{port}", token=TOKEN)) as client:

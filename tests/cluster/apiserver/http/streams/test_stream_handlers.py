@@ -11,6 +11,7 @@ from tests.support.cluster.embedded_apiserver import TOKEN, RecordedLogs
 from tests.support.objects.manifests import pod
 from tests.support.waiting import eventually
 from trainwright.cluster.apiserver.errors import StatusError
+from trainwright.cluster.apiserver.http.routes import ServedCluster
 from trainwright.cluster.apiserver.http.server import ApiServer
 from trainwright.cluster.apiserver.http.streams.node_interface import PreparedExec
 from trainwright.cluster.apiserver.http.streams.stream_handlers import SessionLimit
@@ -84,9 +85,7 @@ class Streams:
 @asynccontextmanager
 async def serving(streams: Streams) -> AsyncIterator[tuple[ApiServer, Client]]:
     store = ObjectStore(None)
-    server = ApiServer(
-        store=store, token=TOKEN, tls=None, logs=RecordedLogs(), service_network=SERVICES, streams=streams
-    )
+    server = ApiServer(ServedCluster(store, RecordedLogs(), SERVICES, streams), token=TOKEN, tls=None)
     port = await server.start()
     try:
         async with Client(ClusterConfig(server=f"http://127.0.0.1:{port}", token=TOKEN)) as client:
