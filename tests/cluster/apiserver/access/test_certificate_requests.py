@@ -1,9 +1,10 @@
-"""CertificateSigningRequests: the server says who asks, however the request is created.
+"""CertificateSigningRequests: the server says who asks, however the request is created, and who may sign.
 
 Every test here passes unchanged on the embedded server and on the real kube-apiserver.
 """
 
 import base64
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -13,9 +14,12 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import NameOID
 
-from tests.support.cluster.raw_api import APPLY, RawApi, Reply
+from tests.support.cluster.api_users import ApiUser, user
+from tests.support.cluster.raw_api import APPLY, MERGE, RawApi, Reply
+from tests.support.waiting import eventually
 from trainwright.cluster.apiserver.access.certificate_signer import SIGNER
-from trainwright.objects.resources import CERTIFICATE_SIGNING_REQUESTS
+from trainwright.net.certificate_authority import new_authority
+from trainwright.objects.resources import CERTIFICATE_SIGNING_REQUESTS, CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES
 
 FORGED = {"username": "boss", "uid": "1", "groups": ["system:nodes"], "extra": {"scopes": ["all"]}}
 
@@ -65,3 +69,45 @@ async def test_nobody_asks_for_the_group_of_administrators(api: RawApi, verb: st
     assert reply.message.endswith(f"use of {SIGNER} signer with system:masters group is not allowed")
     other = certificate_request(name, "system:masters", signerName="example.com/mine")
     assert (await send(api, verb, other)).code == 201
+
+
+GROUP = CERTIFICATE_SIGNING_REQUESTS.group
+
+
+async def grant_everywhere(api: RawApi, name: str, *rules: dict[str, Any]) -> ApiUser:
+    """A user of this name with these rules for the group of the requests."""
+    role = {"metadata": {"name": name}, "rules": [{"apiGroups": [GROUP], **rule} for rule in rules]}
+    assert (await api.post(CLUSTER_ROLES.path(), role)).code == 201
+    binding = {"metadata": {"name": name}, "roleRef": {"kind": "ClusterRole", "name": name}}
+    subjects = [{"kind": "User", "name": name}]
+    assert (await api.post(CLUSTER_ROLE_BINDINGS.path(), {**binding, "subjects": subjects})).code == 201
+    granted = user(api, name)
+    attributes = {"group": GROUP, "subresource": "status"}
+    await eventually(lambda: granted.is_allowed("patch", CERTIFICATE_SIGNING_REQUESTS.plural, **attributes), bool)
+    return granted
+
+
+@pytest.mark.parametrize("permission", ["example.com/mine", "example.com/*"])
+async def test_only_users_with_the_permission_to_sign_write_certificates(api: RawApi, permission: str) -> None:
+    suffix = f"{'all' if '*' in permission else 'mine'}-{api.namespace}"
+    write = {"resources": ["certificatesigningrequests/status"], "verbs": ["patch"]}
+    sign = {"resources": ["signers"], "resourceNames": [permission], "verbs": ["sign"]}
+    writer = await grant_everywhere(api, f"writer-{suffix}", write)
+    signer = await grant_everywhere(api, f"signer-{suffix}", write, sign)
+    name = f"signed-{suffix}"
+    assert (await send(api, "create", certificate_request(name, signerName="example.com/mine"))).code == 201
+    path = f"{CERTIFICATE_SIGNING_REQUESTS.path()}/{name}/status"
+    pem = new_authority("test", now=datetime.now(UTC), lifetime=timedelta(days=1)).pem
+    failed = {"conditions": [{"type": "Failed", "status": "True", "reason": "Tried"}]}
+
+    for status in ({"certificate": base64.b64encode(pem).decode()}, failed):
+        refused = await writer.send("PATCH", path, {"status": status}, content_type=MERGE)
+        assert refused.code == 403
+        assert refused.message == (
+            f'certificatesigningrequests.certificates.k8s.io "{name}" is forbidden: user not permitted to sign '
+            'requests with signerName "example.com/mine"'
+        )
+        signed = await signer.send("PATCH", path, {"status": status}, content_type=MERGE)
+        assert signed.code == 200, signed.body
+    labels = {"metadata": {"labels": {"seen": "yes"}}}
+    assert (await writer.send("PATCH", path, labels, content_type=MERGE)).code == 200

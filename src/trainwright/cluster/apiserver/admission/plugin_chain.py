@@ -5,7 +5,10 @@ from trainwright.cluster.apiserver.access.access_control import AccessControl
 from trainwright.cluster.apiserver.access.escalation import check_escalation
 from trainwright.cluster.apiserver.access.request_info import Attributes
 from trainwright.cluster.apiserver.access.users import UserInfo
-from trainwright.cluster.apiserver.admission.plugins.certificate_subject import admit_certificate_subject
+from trainwright.cluster.apiserver.admission.plugins.certificate_requests import (
+    admit_certificate_status,
+    admit_certificate_subject,
+)
 from trainwright.cluster.apiserver.admission.plugins.limit_ranger import admit_limits
 from trainwright.cluster.apiserver.admission.plugins.machine_annotations import check_machine_annotations
 from trainwright.cluster.apiserver.admission.plugins.pod_security.plugin import admit_pod_security
@@ -86,6 +89,8 @@ class PluginChain:
         """Admission of an update, through a subresource or of the object itself. Returns warnings."""
         if subresource != "scale":
             check_machine_annotations(self._access.authorizer, user, kind.resource, new, old)
+        if kind.resource == CERTIFICATE_SIGNING_REQUESTS and subresource == "status":
+            admit_certificate_status(self._access.authorizer, user, new, old)
         return admit_pod_security(self._store, kind, namespace, new, old, subresource)
 
     def admit_delete(self, kind: ResourceType, name: str) -> None:

@@ -4,7 +4,7 @@ import asyncio
 
 from trainwright.cluster.apiserver import errors
 from trainwright.cluster.apiserver.access.access_control import AccessControl
-from trainwright.cluster.apiserver.access.request_info import Attributes
+from trainwright.cluster.apiserver.admission.plugins.certificate_requests import check_signer_permission
 from trainwright.cluster.apiserver.admission.plugins.machine_annotations import check_machine_annotations
 from trainwright.cluster.apiserver.http.handlers import object_response
 from trainwright.cluster.apiserver.http.object_writer import ObjectWriter, existing
@@ -70,7 +70,7 @@ class SubresourceHandlers:
         """PUT or PATCH of certificatesigningrequests/NAME/approval. An approved request is signed at once."""
         info, kind = request.info, request.info.kind
         stored = existing(info, self._store.get(kind.key, info.scope, info.name))
-        self._check_approver(request, stored.obj["spec"]["signerName"])
+        check_signer_permission(self._access.authorizer, request.user, "approve", stored.obj)
         if request.verb == "patch":
             media = patch_media_type(request.content_type, kind)
             body = Body(patched_object(kind, stored.obj, decode_json(request.body, "patch"), media))
@@ -96,14 +96,6 @@ class SubresourceHandlers:
             return changed
 
         return object_response(request, 200, await self._writer.write(request, info, try_update))
-
-    def _check_approver(self, request: ApiRequest, signer: str) -> None:
-        """Approving needs a permission for the signer, by its name or for all of its domain."""
-        names = (signer, f"{signer.partition('/')[0]}/*")
-        wanted = [Attributes("approve", request.info.kind.resource.group, "signers", "", "", name) for name in names]
-        if not any(self._access.authorizer.authorize(request.user, attributes).allowed for attributes in wanted):
-            why = f'user not permitted to approve requests with signerName "{signer}"'
-            raise errors.forbidden(request.info.kind.resource, request.info.name, why)
 
     async def evict(self, request: ApiRequest) -> Response:
         """POST pods/NAME/eviction: a delete with the options of the Eviction."""
