@@ -2,15 +2,18 @@
 
 import asyncio
 import socket
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.support.cluster.addresses import OWN_ADDRESS
 from tests.support.waiting import eventually
 from trainwright.cluster.proxy.forwarded_ports import Endpoint
-from trainwright.cluster.proxy.forwarder import ConnectionLimit, Forwarder
+from trainwright.cluster.proxy.forwarder import Balancer, ConnectionLimit, Forwarder
 
 Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
@@ -198,3 +201,39 @@ async def test_connections_beyond_the_limit_are_reset() -> None:
         assert await first_reader.read() == b""
         first.close()
         await wait_for_connections(connections, 0)
+
+
+ENDPOINTS = [Endpoint(f"127.64.0.{number}", 80) for number in range(1, 6)]
+
+
+@given(st.integers(1, 5), st.integers(1, 40))
+def test_endpoints_take_turns(count: int, connections: int) -> None:
+    balancer = Balancer(ENDPOINTS[:count])
+    first = Counter(balancer.candidates("c", 0)[0] for _ in range(connections))
+    assert max(first.values()) - min(first.get(one, 0) for one in ENDPOINTS[:count]) <= 1
+
+
+@given(st.integers(1, 5))
+def test_every_endpoint_is_tried(count: int) -> None:
+    balancer = Balancer(ENDPOINTS[:count])
+    balancer.candidates("c", 0)
+    assert sorted(balancer.candidates("c", 0), key=str) == ENDPOINTS[:count]
+
+
+def test_a_client_with_affinity_keeps_its_endpoint_until_the_timeout() -> None:
+    balancer = Balancer(ENDPOINTS, affinity_seconds=10)
+    balancer.connected("c", ENDPOINTS[3], 0)
+    assert {balancer.candidates("c", 9.9)[0] for _ in range(5)} == {ENDPOINTS[3]}
+    assert len({balancer.candidates("c", 10)[0] for _ in range(5)}) == 5
+    assert len({balancer.candidates("other", 1)[0] for _ in range(5)}) == 5
+
+
+def test_affinity_ends_with_the_endpoint() -> None:
+    balancer = Balancer(ENDPOINTS, affinity_seconds=10)
+    balancer.connected("c", ENDPOINTS[0], 0)
+    balancer.update(ENDPOINTS[1:], 10)
+    assert ENDPOINTS[0] not in balancer.candidates("c", 1)
+
+
+def test_without_endpoints_there_is_none_to_try() -> None:
+    assert Balancer().candidates("c", 0) == []

@@ -7,10 +7,18 @@ cluster.
 import logging
 from functools import partial
 
-from trainwright.cluster.proxy import host_ports, service_ports
-from trainwright.cluster.proxy.forwarded_ports import Note, nodes_with_own_ports
+from trainwright.cluster.proxy.forwarded_ports import (
+    HostPortPod,
+    Note,
+    host_port_notes,
+    host_port_unreachable,
+    host_ports,
+    nodes_with_own_ports,
+    service_notes,
+    service_ports,
+    service_unreachable,
+)
 from trainwright.cluster.proxy.forwarder import ConnectionLimit
-from trainwright.cluster.proxy.host_ports import HostPortPod
 from trainwright.cluster.proxy.port_forwards import PortForwards
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.controller.controller import Controller
@@ -80,13 +88,13 @@ class PortProxy:
         name, own_ports = key.namespaced_name, nodes_with_own_ports(self._nodes.all())
         if key.kind == PODS.kind and (pod := self._pods.get(name)) is not None:
             subject = pod.metadata.reference(PODS.kind)
-            ports, notes = host_ports.host_ports(pod, own_ports), [*host_ports.notes(pod)]
-            unreachable = partial(host_ports.unreachable, pod)
+            ports, notes = host_ports(pod, own_ports), [*host_port_notes(pod)]
+            unreachable = partial(host_port_unreachable, pod)
         elif key.kind == SERVICES.kind and (service := self._services.get(name)) is not None:
             subject = service
-            ports = service_ports.service_ports(service, self._slices.by_index("service", name), own_ports)
-            notes = service_ports.notes(service)
-            unreachable = partial(service_ports.unreachable, service)
+            ports = service_ports(service, self._slices.by_index("service", name), own_ports)
+            notes = service_notes(service)
+            unreachable = partial(service_unreachable, service)
         else:
             self._reported.forget(key)
             return (await self._forwards.update(key, ())).outcome
