@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from tests.support.cluster.object_stores import put, store_with
 from trainwright.cluster.apiserver.access.authorizer import Authorizer
-from trainwright.cluster.apiserver.access.escalation import check_escalation
 from trainwright.cluster.apiserver.access.request_info import Attributes
 from trainwright.cluster.apiserver.access.users import ADMIN, UserInfo
 from trainwright.cluster.apiserver.errors import StatusError
@@ -60,7 +59,7 @@ def problem(
     """Why the user cannot write the object."""
     request = Attributes("create", GROUP, resource.plural, "", namespace, "r")
     try:
-        check_escalation(authorizer, user, resource, request, new, old)
+        authorizer.check_escalation(user, resource, request, new, old)
     except StatusError as failure:
         return failure.message
     return None

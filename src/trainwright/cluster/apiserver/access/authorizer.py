@@ -1,4 +1,7 @@
-"""Authorization by the RBAC objects in the store. What a user may do is compiled once per change of these objects."""
+"""Authorization by the RBAC objects in the store. What a user may do is compiled once per change of these objects.
+
+A user cannot grant permissions that the user does not have, unless the verbs `escalate` or `bind` allow it.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -6,13 +9,14 @@ from functools import lru_cache
 
 from trainwright.cluster.apiserver import errors
 from trainwright.cluster.apiserver.access.request_info import Attributes
-from trainwright.cluster.apiserver.access.rules import PolicyRule
+from trainwright.cluster.apiserver.access.rules import PolicyRule, describe_missing, missing_rules, quoted_list
 from trainwright.cluster.apiserver.access.users import UserInfo, service_account_name
 from trainwright.cluster.apiserver.errors import StatusError
 from trainwright.cluster.apiserver.storage.store import Change, Key, ObjectStore, Stored
 from trainwright.objects import Object
 from trainwright.objects.resources import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, ROLE_BINDINGS, ROLES, Resource
 
+_GC_FIELDS = ("ownerReferences", "finalizers", "managedFields")
 _MAX_USERS = 1024
 """Users whose grants are kept; impersonation can name any number."""
 
@@ -64,14 +68,11 @@ class Authorizer:
     def authorize(self, user: UserInfo, wanted: Attributes) -> Decision:
         if user.is_master:
             return Decision(allowed=True)
-        missing = []
         for grant in self._grants_of(user).within(wanted.namespace):
             if any(rule.allows(wanted) for rule in grant.rules):
                 return Decision(allowed=True, reason=f"RBAC: allowed by {grant.source}")
-            if grant.error and grant.error not in missing:
-                missing.append(grant.error)
-        listed = missing[0] if len(missing) == 1 else "[" + ", ".join(missing) + "]"
-        return Decision(allowed=False, reason=f"RBAC: {listed}" if missing else "")
+        missing = self.resolution_errors(user, wanted.namespace)
+        return Decision(allowed=False, reason=f"RBAC: {_listed(missing)}" if missing else "")
 
     def check(self, user: UserInfo, wanted: Attributes) -> None:
         """Raises the real server's 403 if the user is not allowed to do this."""
@@ -94,6 +95,58 @@ class Authorizer:
         resource, scope = (ROLES, namespace) if kind == "Role" else (CLUSTER_ROLES, "")
         role = self._store.get(resource.qualified_plural, scope, name)
         return None if role is None else [PolicyRule.read(rule) for rule in role.obj.get("rules") or ()]
+
+    def check_escalation(
+        self, user: UserInfo, resource: Resource, request: Attributes, new: Object, old: Object | None
+    ) -> None:
+        """Refuses a role or binding that would give more than its writer has."""
+        if resource.group != ROLES.group or user.is_master or (old is not None and _only_changes_gc_fields(new, old)):
+            return
+        if resource in {ROLES, CLUSTER_ROLES}:
+            self._check_role(user, resource, request, new, old)
+        else:
+            self._check_binding(user, resource, request.namespace, new)
+
+    def _check_role(
+        self, user: UserInfo, resource: Resource, request: Attributes, new: Object, old: Object | None
+    ) -> None:
+        escalate = Attributes("escalate", resource.group, resource.plural, "", request.namespace, request.name)
+        if self.authorize(user, escalate).allowed:
+            return
+        name = new["metadata"].get("name", "")
+        rules = [PolicyRule.read(rule) for rule in new.get("rules") or ()]
+        self._check_granted(user, resource, name, request.namespace, rules)
+        if any((role or {}).get("aggregationRule") for role in (new, old)):
+            # A user who has them may escalate.
+            raise errors.forbidden(resource, name, "must have cluster-admin privileges to use the aggregationRule")
+
+    def _check_binding(self, user: UserInfo, resource: Resource, namespace: str, binding: Object) -> None:
+        reference = {"apiGroup": ROLES.group} | (binding.get("roleRef") or {})
+        roles = {"Role": ROLES, "ClusterRole": CLUSTER_ROLES}.get(reference.get("kind", ""))
+        if roles is None:
+            return  # validation refuses it
+        group, name = reference.get("apiGroup", ""), reference.get("name", "")
+        if self.authorize(user, Attributes("bind", group, roles.plural, "", namespace, name)).allowed:
+            return
+        rules = self.role_rules(reference, namespace)
+        if rules is None:
+            raise errors.not_found(resource, name)
+        self._check_granted(user, resource, binding["metadata"].get("name", ""), namespace, rules)
+
+    def _check_granted(
+        self, user: UserInfo, resource: Resource, name: str, namespace: str, rules: list[PolicyRule]
+    ) -> None:
+        missing = missing_rules(self.rules_of(user, namespace), rules)
+        if not missing:
+            return
+        lines = "\n".join(describe_missing(missing))
+        why = (
+            f'user "{user.name}" (groups={quoted_list(user.groups)}) is attempting to grant RBAC permissions '
+            f"not currently held:\n{lines}"
+        )
+        if found := self.resolution_errors(user, namespace):
+            why += f"; resolution errors: [{_listed(found)}]"
+        raise errors.forbidden(resource, name, why)
 
     def _binding_changed(self, resource: str, change: Change) -> None:
         self._grants.cache_clear()
@@ -170,3 +223,14 @@ def _subject(subject: Object, namespace: str) -> _Subject | None:
         return kind, name
     owner = subject.get("namespace") or namespace
     return ("User", service_account_name(owner, name)) if kind == "ServiceAccount" and owner else None
+
+
+def _listed(messages: list[str]) -> str:
+    return messages[0] if len(messages) == 1 else "[" + ", ".join(messages) + "]"
+
+
+def _only_changes_gc_fields(new: Object, old: Object) -> bool:
+    def rest(obj: Object) -> Object:
+        return obj | {"metadata": {key: value for key, value in obj["metadata"].items() if key not in _GC_FIELDS}}
+
+    return rest(new) == rest(old)

@@ -2,7 +2,6 @@
 
 from trainwright.cluster.apiserver import errors
 from trainwright.cluster.apiserver.access.access_control import AccessControl
-from trainwright.cluster.apiserver.access.escalation import check_escalation
 from trainwright.cluster.apiserver.access.request_info import Attributes
 from trainwright.cluster.apiserver.access.users import UserInfo
 from trainwright.cluster.apiserver.admission.plugins.certificate_requests import (
@@ -48,7 +47,7 @@ class PluginChain:
         self, user: UserInfo, kind: ResourceType, request: Attributes, new: Object, old: Object | None
     ) -> None:
         """Raises 403 for a role or binding that grants more than the user has. It comes before validation."""
-        check_escalation(self._access.authorizer, user, kind.resource, request, new, old)
+        self._access.authorizer.check_escalation(user, kind.resource, request, new, old)
 
     def complete(self, user: UserInfo, kind: ResourceType, namespace: str, obj: Object) -> None:
         """Adds to a new, valid object what its service account decides, before validating webhooks are asked. The
