@@ -8,8 +8,12 @@ from hypothesis import strategies as st
 
 from tests.support.kubernetes.pod_security_cases import pod_security_cases
 from trainwright.cluster.apiserver.admission.plugins.pod_security.baseline_checks import BASELINE_CHECKS
-from trainwright.cluster.apiserver.admission.plugins.pod_security.evaluation import NEWEST_MINOR, violations
-from trainwright.cluster.apiserver.admission.plugins.pod_security.policy import Level, LevelVersion
+from trainwright.cluster.apiserver.admission.plugins.pod_security.plugin import (
+    NEWEST_MINOR,
+    Level,
+    LevelVersion,
+    violations,
+)
 from trainwright.cluster.apiserver.admission.plugins.pod_security.restricted_checks import RESTRICTED_CHECKS
 from trainwright.cluster.apiserver.resources.strategies.workloads.pod_strategy import default_pod_spec
 from trainwright.objects import copied

@@ -2,8 +2,7 @@
 
 from typing import Any
 
-from trainwright.cluster.apiserver.admission.plugins.pod_security.evaluation import pod_warnings
-from trainwright.cluster.apiserver.admission.plugins.pod_security.policy import Level, LevelVersion
+from trainwright.cluster.apiserver.admission.plugins.pod_security.plugin import Level, LevelVersion, pod_warnings
 
 BASELINE = LevelVersion(Level.BASELINE)
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from trainwright.cluster.apiserver.admission.plugins.pod_security.policy import policy_of
+from trainwright.cluster.apiserver.admission.plugins.pod_security.plugin import policy_of
 from trainwright.objects.kinds.pod_security import POD_SECURITY_PREFIX as PREFIX
 
 
