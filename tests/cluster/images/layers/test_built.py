@@ -1,5 +1,6 @@
 """Layers that were built here: the store has their files, and makes the tar stream again when one is needed."""
 
+import gzip
 import hashlib
 import io
 import os
@@ -7,11 +8,13 @@ import tarfile
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.support.images.builder import add_built_image, add_image
 from trainwright.cluster.images.archives import load_archive, save_archive
 from trainwright.cluster.images.blobs import DamagedImageError, StoreError
-from trainwright.cluster.images.layers.built import BuiltLayers
+from trainwright.cluster.images.layers.built import BuiltLayers, GzipStream
 from trainwright.cluster.images.layers.tar_split import TarSplitError, TarSplitWriter, read_tar
 from trainwright.cluster.images.layers.unpacked import UnpackedLayers
 from trainwright.cluster.images.reference import ImageReference
@@ -181,3 +184,15 @@ def test_record_that_ends_too_early_is_an_error(tmp_path: Path) -> None:
 
     with pytest.raises(TarSplitError, match="the record of the layer is damaged"):
         list(read_tar(io.BytesIO(record.getvalue()[:-100]), str(tmp_path)))
+
+
+@given(st.lists(st.binary(max_size=400), max_size=6), st.integers(0, 3))
+def test_what_was_compressed_can_be_read_by_any_gzip(parts: list[bytes], repeats: int) -> None:
+    parts = parts + [b"0123456789abcdef" * 40_000] * repeats
+    output = io.BytesIO()
+
+    with GzipStream(output) as stream:
+        for part in parts:
+            stream.write(part)
+
+    assert gzip.decompress(output.getvalue()) == b"".join(parts)

@@ -5,18 +5,25 @@ Called as the root of containers (`layers.namespace`), with a lease of the store
 
 import os
 import re
+import shutil
+import stat
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
 from trainwright.cluster.images.blobs import disk_error, is_full
 from trainwright.cluster.images.build.configuration import DEFAULT_PATH, environment, shell_of
-from trainwright.cluster.images.build.files.accounts import Account, find_account
 from trainwright.cluster.images.build.files.archives import unpack_archives
-from trainwright.cluster.images.build.files.copying import Attributes, Copier, CopyJob, make_directories
-from trainwright.cluster.images.build.files.layer_files import gather_layer
+from trainwright.cluster.images.build.files.copying import (
+    Account,
+    Attributes,
+    Copier,
+    CopyJob,
+    find_account,
+    make_directories,
+)
 from trainwright.cluster.images.build.files.tree import Tree, TreeFile
 from trainwright.cluster.images.build.messages import BuildError
 from trainwright.cluster.images.build.options import DEFAULT_SSH, BuildOptions
@@ -26,7 +33,7 @@ from trainwright.cluster.images.dockerfile.ignore import PatternError
 from trainwright.cluster.images.dockerfile.instructions import Mount, Run
 from trainwright.cluster.images.formats import Descriptor
 from trainwright.cluster.images.layers.built import BuiltLayers
-from trainwright.cluster.images.layers.image_root import Bind, run_in_image_root
+from trainwright.cluster.images.layers.image_root import Bind, run_in_image_root, written
 from trainwright.cluster.images.layers.namespace import remove_tree
 from trainwright.cluster.images.layers.unpack import LayerError
 from trainwright.cluster.images.layers.unpacked import UnpackedLayers
@@ -353,3 +360,78 @@ def _os_error(error: OSError, state: BuildState, directory: Path) -> str:
     if isinstance(error, PermissionError) and state.uses_host_files:
         hint = "; an ordinary user can add files only to directories that the image has made itself, /opt and /var"
     return f"{error.strerror or error}{where}{hint}"
+
+
+_KERNEL_DIRECTORIES = ("proc", "sys", "dev")
+
+
+def gather_layer(scratch: str, *, mount_points: Iterable[str] = (), dropped: Iterable[str] = ()) -> str | None:
+    """The directory with what was written below `scratch`; None if nothing was.
+
+    `mount_points` are files that exist in the layer only because something was mounted there; `dropped` are paths that
+    are no part of it.
+    """
+    uppers = written(scratch)
+    if [path for _, path in uppers] == ["/"]:
+        layer = uppers[0][0]
+    else:
+        layer = f"{scratch}/layer"
+        os.mkdir(layer, 0o755)
+        for upper, path in uppers:
+            if os.listdir(upper):
+                _move(upper, layer + path)
+    for name in _KERNEL_DIRECTORIES:
+        _remove_empty(f"{layer}/{name}")
+    for point in mount_points:
+        _remove_mount_point(layer, point)
+    for path in dropped:
+        if os.path.isdir(layer + path) and not os.path.islink(layer + path):
+            shutil.rmtree(layer + path)
+            _remove_empty_parents(layer, path)
+    return layer if os.listdir(layer) else None
+
+
+def _move(source: str, target: str) -> None:
+    if not os.path.isdir(target):
+        os.makedirs(os.path.dirname(target), exist_ok=True)
+        os.rename(source, target)
+        return
+    for name in os.listdir(source):  # a directory below one that was written too
+        _move_entry(f"{source}/{name}", f"{target}/{name}")
+
+
+def _move_entry(source: str, target: str) -> None:
+    if os.path.isdir(source) and not os.path.islink(source) and os.path.isdir(target):
+        for name in os.listdir(source):
+            _move_entry(f"{source}/{name}", f"{target}/{name}")
+    else:
+        os.rename(source, target)
+
+
+def _remove_mount_point(layer: str, point: str) -> None:
+    path = layer + point
+    try:
+        status = os.lstat(path)
+        if stat.S_ISREG(status.st_mode) and status.st_size == 0:
+            os.unlink(path)
+        elif stat.S_ISDIR(status.st_mode):
+            os.rmdir(path)
+        else:
+            return
+    except OSError:
+        return
+    _remove_empty_parents(layer, point)
+
+
+def _remove_empty_parents(layer: str, path: str) -> None:
+    parent = os.path.dirname(path)
+    while parent != "/" and _remove_empty(layer + parent):
+        parent = os.path.dirname(parent)
+
+
+def _remove_empty(path: str) -> bool:
+    try:
+        os.rmdir(path)
+    except OSError:
+        return False
+    return True
