@@ -1,7 +1,7 @@
 """Pod Security admission of a write: refuses pods, warns about workloads, checks the labels of namespaces.
 
-No user and no namespace is exempt. The labels of a namespace choose a level of the Pod Security Standards for each mode.
-Invalid labels of old namespaces count as the strictest policy that is enforced, and as none that warns or audits.
+No user and no namespace is exempt. The labels of a namespace choose a level of the Pod Security Standards for each
+mode. Invalid labels of old namespaces count as the strictest policy that is enforced, and as none that warns or audits.
 """
 
 import re
