@@ -47,8 +47,7 @@ SECTIONS = {
 }
 """The commands as `--help` shows them."""
 COMMANDS = {name: text for section in SECTIONS.values() for name, text in section.items()}
-"""`trainwright.cli.commands.NAME` defines each as `command`; those that look after jobs are in `commands.jobs`,
-the group of those about images is in `commands.images`."""
+"""`trainwright.cli.commands.NAME` defines each as `command`; `MainGroup.place` says which are elsewhere."""
 ALIASES = {"get": "ps"}
 """kubectl's words for commands of ours."""
 
@@ -64,6 +63,8 @@ class MainGroup(LazyGroup):
     def place(self, name: str) -> tuple[str, str]:
         if name == "image":
             return "images.group", "command"
+        if name in {"stop", "suspend", "resume"}:
+            return "jobs.suspension", f"{name}_command"
         return f"jobs.{name}" if name in SECTIONS["Look after jobs"] else name, "command"
 
     def suggestion(self, name: str) -> str | None:

@@ -17,14 +17,14 @@ from trainwright.cli.manifests.apply import (
     refuse_running_jobs,
 )
 from trainwright.cli.manifests.environment import read_variables, with_variables
-from trainwright.cli.manifests.reader import Document
+from trainwright.cli.manifests.reader import Document, read_manifests
 from trainwright.cli.manifests.validation import ValidObject, validate
 from trainwright.cli.output.console import Console
 from trainwright.cli.pods_python import callers_python
 from trainwright.cli.program.digests import with_digests
 from trainwright.cli.program.flags import ProgramCommand, program_arguments, program_flags
-from trainwright.cli.program.inputs import Inputs, read_inputs
 from trainwright.cli.program.request import ProgramFlags, dry_run_text, program_job
+from trainwright.cli.program.source import SUFFIX, Program, find_file, find_module
 from trainwright.cli.targets import NotRunningError, Target, TargetOptions, data_dir_at, find_target
 from trainwright.kube.client.sync_client import SyncClient
 from trainwright.objects import Object
@@ -110,7 +110,7 @@ def command(
     """
     flags = ProgramFlags(**program)
     values = read_variables(variables)
-    inputs = read_inputs(files, module, program_arguments(), flags, workdir=workdir)
+    inputs = _read_inputs(files, module, program_arguments(), flags, workdir=workdir)
     if output and not dry_run:
         raise CommandError("-o is the format of --dry-run: add --dry-run")
     target = _find_target(TargetOptions(context, kubeconfig, data_dir), dry_run=dry_run)
@@ -137,7 +137,7 @@ def command(
             _suggest_following(items, jobs, target, console)
         elif jobs:
             # The user of a program has not chosen a cleanPodPolicy that leaves pods for debugging.
-            ends_ranks = inputs.program is not None
+            ends_ranks = isinstance(inputs, Program)
             sys.exit(_follow(jobs, client, target, console, timeout=timeout, remove=rm, ends_ranks=ends_ranks))
 
 
@@ -164,7 +164,7 @@ def _find_target(options: TargetOptions, *, dry_run: bool) -> Target | None:
 
 
 def _documents(
-    inputs: Inputs,
+    inputs: Program | list[Document],
     flags: ProgramFlags,
     target: Target | None,
     *,
@@ -178,11 +178,10 @@ def _documents(
         raise CommandError(f"--workdir {workdir} is not a directory of this machine")
     found = callers_python(default_named=bool(target and target.python_named))
     callers = found.path if found else None
-    documents = inputs.documents
-    if inputs.program:
+    if isinstance(inputs, Program):
         default = Path(target.python) if target and target.python else None
         made = program_job(
-            inputs.program,
+            inputs,
             flags,
             workdir=workdir,
             python=python or callers or default,
@@ -190,10 +189,10 @@ def _documents(
         )
         for note in made.notes:
             messages.print(note)
-        documents = [made.document]
+        inputs = [made.document]
     if not embedded:
-        return documents
-    annotated = (annotated_for_node(document, workdir=workdir, flag=python, default=callers) for document in documents)
+        return inputs
+    annotated = (annotated_for_node(document, workdir=workdir, flag=python, default=callers) for document in inputs)
     return [with_digests(document) for document in annotated]
 
 
@@ -245,3 +244,43 @@ def _suggest_following(items: Sequence[ValidObject], jobs: Sequence[Object], tar
         console.print(f"Warning: {warning}", colour="yellow")
     for job in jobs:
         console.print(f"follow with: {Suggestions.of(target).command('logs -f', state_of(job, target))}")
+
+
+# What to run
+
+
+def _read_inputs(
+    files: tuple[str, ...],
+    module: str | None,
+    arguments: tuple[str, ...],
+    flags: ProgramFlags,
+    *,
+    workdir: Path | None = None,
+) -> Program | list[Document]:
+    """One program, or the objects of manifests. `arguments` are the words after `--`."""
+    if not files and not module:
+        files, arguments = arguments, ()  # `run -- job.yaml`
+    if module:
+        if files:
+            raise CommandError(f"-m {module} and {files[0]}: run one of them; the module's own arguments follow --")
+        return find_module(module, (workdir or Path.cwd()).absolute(), arguments)
+    if not files:
+        raise click.UsageError("name a program (train.py) or a manifest (job.yaml)")
+    programs = [name for name in files if name.endswith(SUFFIX)]
+    if programs:
+        return _only_program(programs[0], files, arguments)
+    if arguments:
+        raise CommandError(f"{' '.join(arguments)}: arguments after -- are for a program, and {files[0]} is a manifest")
+    if given := flags.given():
+        raise CommandError(f"{given[0]} is for programs such as train.py: in a manifest, edit {files[0]} instead")
+    return read_manifests(files)
+
+
+def _only_program(name: str, files: tuple[str, ...], arguments: tuple[str, ...]) -> Program:
+    others = [other for other in files if other != name]
+    if not others and len(files) == 1:
+        return find_file(name, arguments)
+    other = others[0] if others else name
+    if Path(other).suffix in {".yaml", ".yml", ".json"} or other.endswith(SUFFIX):
+        raise CommandError(f"{name} and {other}: run one program at a time, and manifests without a program")
+    raise CommandError(f"{other}: write the arguments of {name} after --: trainwright run {name} -- {' '.join(others)}")

@@ -53,8 +53,7 @@ def follow_and_report(
     """
     console.live("⠋ starting")
     # Imported here, while the pods are starting, because it takes longer than everything before.
-    from trainwright.cli.follow.follower import Ending
-    from trainwright.cli.follow.session import follow_jobs
+    from trainwright.cli.follow.follower import Ending, follow_jobs
 
     ending = follow_jobs(states, target, console, timeout=timeout, tail=tail, ranks=ranks, asks=not remove)
     # A stopped job stays: `stop` keeps it and its files.

@@ -1,14 +1,22 @@
-"""Finds the jobs that a user names: `digits` or, as in kubectl, `pytorchjob/digits`."""
+"""The jobs that a user names, `digits` or, as in kubectl, `pytorchjob/digits`: finds them and completes their names."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import click
 
 from trainwright.api.kinds import GROUP, KINDS, Kind
 from trainwright.cli.errors import CommandError
 from trainwright.cli.jobs.session import Session
 from trainwright.cli.spelling import nearest
+from trainwright.cli.targets import TargetOptions, find_target
 from trainwright.kube.client.errors import NotFound
+from trainwright.kube.client.sync_client import SyncClient
 from trainwright.objects import Object
+from trainwright.objects.paths import value_at
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +57,11 @@ class FoundJob:
     def reference(self) -> str:
         """`pytorchjob/digits`, as a user would write it."""
         return f"{self.kind.singular}/{self.name}"
+
+    @property
+    def is_suspended(self) -> bool:
+        """Whether the spec asks for it; the pods may still be ending."""
+        return bool(value_at(self.object, "spec", "runPolicy", "suspend"))
 
 
 def kind_named(word: str) -> Kind | None:
@@ -147,3 +160,36 @@ def _not_found(session: Session, reference: JobReference) -> str:
     if near := nearest(reference.name or "", (job.name for job in here)):
         return f"{text}: did you mean {near}?"
     return f"{text}: `trainwright ps -A{session.target.flags}` lists the jobs"
+
+
+# Arguments of commands
+
+
+def job_argument(command: F) -> F:
+    """One job: NAME, KIND/NAME, or KIND NAME."""
+    return click.argument("job", nargs=-1, required=True, metavar="JOB", shell_complete=complete_jobs)(command)
+
+
+def jobs_argument(*, required: bool) -> Callable[[F], F]:
+    """Any number of jobs."""
+    metavar = "JOB…" if required else "[JOB]…"
+    return click.argument("jobs", nargs=-1, required=required, metavar=metavar, shell_complete=complete_jobs)
+
+
+def complete_jobs(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """The names of jobs that begin with `incomplete`; KIND/NAME if a kind was begun or two jobs share a name."""
+    _ = param
+    try:
+        names = _job_names(ctx.params)
+    except Exception:
+        return []
+    return [name for name in names if name.startswith(incomplete)]
+
+
+def _job_names(flags: dict[str, Any]) -> list[str]:
+    options = TargetOptions(flags.get("context"), flags.get("kubeconfig"), flags.get("data_dir"))
+    target = find_target(options).in_namespace(flags.get("namespace"))
+    with SyncClient(target.config, retries=False, timeout=2.0) as client:
+        jobs = list_jobs(Session(target, client))
+    names = [job.name for job in jobs]
+    return [name for name in dict.fromkeys(names) if names.count(name) == 1] + [job.reference for job in jobs]

@@ -6,7 +6,8 @@
 import json
 import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from enum import Enum
 from pathlib import Path
@@ -15,11 +16,10 @@ from typing import Any
 from trainwright.api.annotations import PROGRAM
 from trainwright.cli.errors import CommandError
 from trainwright.cli.jobs.summary import finished_state
-from trainwright.cli.manifests.owned import OwnedObject, owned_objects
-from trainwright.cli.manifests.reader import Document, is_unicode
+from trainwright.cli.manifests.reader import JOB_LABEL, Document, OwnedObject, is_unicode
 from trainwright.cli.manifests.validation import ValidObject
 from trainwright.cli.targets import Target
-from trainwright.kube.client.errors import ApiError, NotFound, Unreachable
+from trainwright.kube.client.errors import AlreadyExists, ApiError, NotFound, Unreachable
 from trainwright.kube.client.requests import PatchKind
 from trainwright.kube.client.sync_client import SyncClient
 from trainwright.objects import Object
@@ -283,3 +283,63 @@ def _delete(item: ValidObject, present: Object | None, client: SyncClient) -> No
             )
         time.sleep(pause)
         pause = min(pause * 1.5, 0.5)
+
+
+# Objects that belong to a job
+
+
+@contextmanager
+def owned_objects(
+    objects: Sequence[OwnedObject], client: SyncClient, *, kind: str, namespace: str | None
+) -> Iterator[Callable[[Object], None]]:
+    """Creates the objects and yields a function that makes a job of this kind their owner.
+
+    If the block fails, they are deleted.
+    """
+    created: list[OwnedObject] = []
+    try:
+        for owned in objects:
+            _create_owned(owned, kind, namespace, client)
+            created.append(owned)
+
+        def adopt(job: Object) -> None:
+            for owned in created:
+                _set_owner(owned, job, namespace, client)
+
+        yield adopt
+    except BaseException:
+        for owned in created:
+            with suppress(ApiError, Unreachable):
+                client.delete(owned.resource, owned.name, namespace=namespace)
+        raise
+
+
+def _create_owned(owned: OwnedObject, kind: str, namespace: str | None, client: SyncClient) -> None:
+    try:
+        client.create(owned.resource, owned.object, namespace=namespace)
+    except AlreadyExists:
+        # An interrupted `run` has left it, or the garbage collector has not deleted it yet.
+        present = client.get(owned.resource, owned.name, namespace=namespace)
+        label = (present["metadata"].get("labels") or {}).get(JOB_LABEL)
+        kinds = {owner["kind"] for owner in present["metadata"].get("ownerReferences") or ()}
+        if label != owned.object["metadata"]["labels"][JOB_LABEL] or kinds - {kind}:
+            raise CommandError(
+                f"{owned.resource.kind} {owned.name} exists already and does not belong to the job: delete it, or give "
+                "the job another name"
+            ) from None
+        with suppress(NotFound):
+            client.delete(owned.resource, owned.name, namespace=namespace, uid=present["metadata"]["uid"])
+        client.create(owned.resource, owned.object, namespace=namespace)
+
+
+def _set_owner(owned: OwnedObject, job: Object, namespace: str | None, client: SyncClient) -> None:
+    owner = {
+        "apiVersion": job["apiVersion"],
+        "kind": job["kind"],
+        "name": job["metadata"]["name"],
+        "uid": job["metadata"]["uid"],
+        # A job that is deleted in the foreground, to be created again, takes them along first.
+        "blockOwnerDeletion": True,
+    }
+    patch = {"metadata": {"ownerReferences": [owner]}}
+    client.patch(owned.resource, owned.name, patch, namespace=namespace, kind=PatchKind.MERGE)

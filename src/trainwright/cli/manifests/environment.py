@@ -10,8 +10,7 @@ from dataclasses import replace
 
 from trainwright.api.kinds import Kind
 from trainwright.cli.errors import CommandError
-from trainwright.cli.manifests.owned import JOB_LABEL, OwnedObject
-from trainwright.cli.manifests.reader import Document
+from trainwright.cli.manifests.reader import JOB_LABEL, Document, OwnedObject
 from trainwright.objects import Object
 from trainwright.objects.paths import value_at
 from trainwright.objects.resources import SECRETS

@@ -15,10 +15,10 @@ import yaml
 
 from trainwright.api.kinds import KINDS, Kind
 from trainwright.cli.errors import CommandError
-from trainwright.cli.manifests.owned import OwnedObject
 from trainwright.cli.manifests.positions import Place, Position, pointer
 from trainwright.cli.spelling import nearest
 from trainwright.objects import Object
+from trainwright.objects.resources import Resource
 from trainwright.objects.yaml_documents import Loader, check_depth, expanded_size
 
 _KNOWN_FIELDS = {"apiVersion", "kind", "metadata", "spec", "namespace", "generateName"}
@@ -26,6 +26,20 @@ _SUFFIXES = (".yaml", ".yml", ".json")
 _MAX_VALUES = 200_000
 _MAX_CHARACTERS = 16 * 1024 * 1024
 _MAX_DEPTH = 64
+JOB_LABEL = "trainwright.dev/job"
+"""On objects that `run` created for a job: its name. It also shows whose they are before they have an owner."""
+
+
+@dataclass(frozen=True, slots=True)
+class OwnedObject:
+    """An object that belongs to one job: created before it, owned by it as soon as it exists, deleted with it."""
+
+    resource: Resource
+    object: Object
+
+    @property
+    def name(self) -> str:
+        return str(self.object["metadata"]["name"])
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,8 @@ from typing import Any
 from trainwright.api.annotations import PROGRAM
 from trainwright.cli.errors import CommandError
 from trainwright.cli.machine import has_gpu
-from trainwright.cli.manifests.owned import JOB_LABEL, OwnedObject
 from trainwright.cli.manifests.positions import Place
-from trainwright.cli.manifests.reader import Document, is_unicode
+from trainwright.cli.manifests.reader import JOB_LABEL, Document, OwnedObject, is_unicode
 from trainwright.cli.program.digests import digests, encoded
 from trainwright.cli.program.job import FRAMEWORKS, JobRequest, Mount, code_key, job_name, make_job
 from trainwright.cli.program.source import FrameworkGuess, Program, guess_framework

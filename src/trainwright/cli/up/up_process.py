@@ -1,24 +1,31 @@
-"""The process of `trainwright up`: the embedded cluster, the CRDs and the operator in one event loop."""
+"""The process of `trainwright up`: the embedded cluster, the CRDs and the operator in one event loop.
+
+It keeps its log from growing, and adds finished runs to the history.
+"""
 
 import asyncio
 import contextlib
 import logging
+import os
 import signal
+import sys
 from collections.abc import AsyncIterator, Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from trainwright.api.kinds import KINDS
+from trainwright.api.kinds import KINDS, Kind
 from trainwright.cli.contexts import add_context, user_kubeconfig
 from trainwright.cli.errors import CommandError
+from trainwright.cli.history import append, history_path, run_of
+from trainwright.cli.jobs.metrics import recorded_progress
+from trainwright.cli.jobs.summary import finished_state, rank_count
 from trainwright.cli.logging import console_formatter
 from trainwright.cli.recorded_runs import recorded_runs
-from trainwright.cli.up.cluster_log import rotate_for_ever
 from trainwright.cli.up.operator_pod import NAME, NAMESPACE, OperatorLog, OperatorPod, create_operator_objects
-from trainwright.cli.up.run_recorder import RunRecorder
 from trainwright.cli.up.up_flags import UpFlags
 from trainwright.cluster.embedded_cluster import EmbeddedCluster
 from trainwright.cluster.facade import (
@@ -30,14 +37,17 @@ from trainwright.cluster.facade import (
 )
 from trainwright.engine import Settings
 from trainwright.engine.settings import EMBEDDED
+from trainwright.insight.first_failing_rank import Diagnosis
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.kubeconfig import ClusterConfig, ConfigError
+from trainwright.objects import Object
 from trainwright.objects.kinds.gangs import GangScheduler
 from trainwright.objects.kinds.pods import MIRROR
 from trainwright.objects.paths import value_at
 from trainwright.objects.resources import NODES, PODS
 from trainwright.operator import JobController, install_crds
 from trainwright.operator.options import WebhookOptions
+from trainwright.operator.reconcile.observer import Observer
 from trainwright.operator.serving.webhook_handlers import local_webhooks
 from trainwright.operator.setup.webhook_installation import register_webhooks
 
@@ -188,3 +198,63 @@ async def _running_pods(client: Client) -> int:
         value_at(pod, "status", "phase") == "Running" and value_at(pod, "metadata", "annotations", MIRROR) is None
         for pod in pods
     )
+
+
+# Its log
+
+MAX_BYTES = 16 * 2**20
+_CHECK_SECONDS = 60.0
+
+
+async def rotate_for_ever(log: Path) -> None:
+    while True:
+        await asyncio.sleep(_CHECK_SECONDS)
+        rotate(log)
+
+
+def rotate(log: Path, *, max_bytes: int = MAX_BYTES) -> bool:
+    """If this process writes to the file and it is too long, goes on in a new one and keeps the old one as `.1`."""
+    try:
+        output = os.fstat(sys.stdout.fileno())
+        if output.st_size <= max_bytes or not os.path.samestat(output, log.stat()):
+            return False
+        log.replace(log.with_name(f"{log.name}.1"))
+        descriptor = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError:  # the log is no reason to stop
+        return False
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+        os.dup2(descriptor, stream.fileno())
+    os.close(descriptor)
+    return True
+
+
+# Its history
+
+
+class RunRecorder(Observer):
+    """Adds every run that finishes to the history, also those that no command follows.
+
+    The operator calls it when it has written a status, and when it knows why a job failed, so that the history and
+    `status.failure` say the same. Logs are read in a thread, so that jobs do not wait."""
+
+    def __init__(self, data: DataDir) -> None:
+        self._data = data
+        # Not the event loop's threads: others may block all of them.
+        self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="run-recorder")
+
+    def status_written(self, kind: Kind, before: Object, after: Object) -> None:
+        state = finished_state(after)
+        if state and not finished_state(before):
+            self._executor.submit(self._record, kind, after, state)
+
+    def failure_diagnosed(self, kind: Kind, job: Object, diagnosis: Diagnosis) -> None:
+        self._executor.submit(self._record, kind, job, "Failed", diagnosis.headline)
+
+    def _record(self, kind: Kind, job: Object, state: str, cause: str = "") -> None:
+        try:
+            metrics = recorded_progress(self._data, job["metadata"]["uid"], kind).metrics
+            run = run_of(job, state=state, metrics=metrics, cause=cause, ranks=rank_count(job, kind))
+            append(history_path(self._data), run)
+        except Exception:
+            log.exception("failed to add a run of %s to the history", job["metadata"].get("name"))

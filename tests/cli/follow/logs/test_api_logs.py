@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 from tests.support.cluster.embedded_cluster import UpCommand
 from tests.support.objects.shell_jobs import shell_job
 from trainwright.api.kinds import PYTORCH
-from trainwright.cli.follow.follower import Ending
+from trainwright.cli.follow.follower import Ending, follow_jobs
 from trainwright.cli.follow.logs.api_logs import LogPosition
-from trainwright.cli.follow.session import follow_jobs
 from trainwright.cli.follow.state.job_state import state_of
 from trainwright.cli.output.console import Console
 from trainwright.cli.targets import Target

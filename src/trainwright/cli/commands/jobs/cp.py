@@ -9,10 +9,9 @@ import click
 
 from trainwright.cli.errors import CommandError
 from trainwright.cli.follow.texts.private_file_lines import format_size
-from trainwright.cli.jobs.arguments import complete_jobs
 from trainwright.cli.jobs.pods.pod_exec import fetch, run_in_pod, send
 from trainwright.cli.jobs.pods.ranks import RankPod, latest_of_each_rank, rank_pods, select_rank
-from trainwright.cli.jobs.references import FoundJob, find_job, list_jobs
+from trainwright.cli.jobs.references import FoundJob, complete_jobs, find_job, list_jobs
 from trainwright.cli.jobs.session import Session, cluster_command
 from trainwright.cli.output.console import Console, plain_text
 from trainwright.cluster.facade import PodFile, pod_files

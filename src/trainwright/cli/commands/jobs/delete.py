@@ -6,10 +6,9 @@ import sys
 import click
 
 from trainwright.cli.errors import CommandError
-from trainwright.cli.jobs.arguments import jobs_argument
 from trainwright.cli.jobs.metrics import last_metrics
 from trainwright.cli.jobs.pods.waiting_for_end import delete_pods, unfinished_pods, wait_for_end
-from trainwright.cli.jobs.references import FoundJob, list_jobs, read_references, resolve_all
+from trainwright.cli.jobs.references import FoundJob, jobs_argument, list_jobs, read_references, resolve_all
 from trainwright.cli.jobs.session import Session, cluster_command
 from trainwright.cli.jobs.summary import finished_state, rank_count
 from trainwright.kube.client.errors import NotFound

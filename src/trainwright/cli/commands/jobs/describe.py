@@ -6,16 +6,14 @@ from datetime import UTC, datetime, timedelta
 import click
 
 from trainwright.cli.history import metrics_text
-from trainwright.cli.jobs.arguments import job_argument
 from trainwright.cli.jobs.events import event_rows, events_of
 from trainwright.cli.jobs.failure import diagnose_pods, diagnosis_lines, evidence_lines, recorded_failure
 from trainwright.cli.jobs.metrics import recorded_progress
 from trainwright.cli.jobs.pods.listeners import listener_line, listening_addresses
 from trainwright.cli.jobs.pods.ranks import RankPod, latest_of_each_rank, local_time, rank_pods
-from trainwright.cli.jobs.references import FoundJob, find_job
+from trainwright.cli.jobs.references import FoundJob, find_job, job_argument
 from trainwright.cli.jobs.session import Session, cluster_command
 from trainwright.cli.jobs.summary import duration, finished_state, human_age, job_state
-from trainwright.cli.jobs.suspension import is_suspended
 from trainwright.cli.output.console import Console, plain_text
 from trainwright.cli.output.tables import table_lines, terminal_width
 from trainwright.insight.first_failing_rank import Diagnosis
@@ -95,7 +93,7 @@ def _state(job: FoundJob) -> str:
     message = next(
         (str(condition.get("message") or "") for condition in conditions if condition.get("type") == state), ""
     )
-    if state != "Suspended" and is_suspended(job) and not finished_state(job.object):
+    if state != "Suspended" and job.is_suspended and not finished_state(job.object):
         return f"{state}, to be suspended"
     return f"{state}: {message}" if message and state not in {"Running", "Created"} else state
 
@@ -246,7 +244,7 @@ def _next(
     if more_events:
         commands.append((f"events {name}", "all events"))
     if not state:
-        stop = ("resume", "start it") if is_suspended(job) else ("stop", "end its pods, keep the job and its files")
+        stop = ("resume", "start it") if job.is_suspended else ("stop", "end its pods, keep the job and its files")
         commands.append((f"{stop[0]} {name}", stop[1]))
     elif any(pod.pod and pod.pod.phase == "Running" for pod in pods):
         commands.append((f"stop {name}", "end the ranks that are still running"))

@@ -4,9 +4,8 @@ from datetime import UTC, datetime
 
 import click
 
-from trainwright.cli.jobs.arguments import jobs_argument
 from trainwright.cli.jobs.events import event_rows, events_of, list_events
-from trainwright.cli.jobs.references import find_job
+from trainwright.cli.jobs.references import find_job, jobs_argument
 from trainwright.cli.jobs.session import Session, cluster_command
 from trainwright.cli.output.formats import list_of, object_text, output_flag, without_managed_fields
 from trainwright.cli.output.tables import table_lines, terminal_width

@@ -8,9 +8,8 @@ import click
 
 from trainwright.cli.flags import target_flags
 from trainwright.cli.history import RunRecord, history_file, metrics_text, read_history
-from trainwright.cli.jobs.arguments import complete_jobs
 from trainwright.cli.jobs.pods.ranks import local_time
-from trainwright.cli.jobs.references import JobReference, read_references
+from trainwright.cli.jobs.references import JobReference, complete_jobs, read_references
 from trainwright.cli.output.formats import object_text, output_flag
 from trainwright.cli.output.tables import table_lines, terminal_width
 from trainwright.cli.targets import NotRunningError, Target, TargetOptions, data_dir_at, find_target

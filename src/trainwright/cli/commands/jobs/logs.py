@@ -11,11 +11,10 @@ import click
 from trainwright.cli.errors import CommandError
 from trainwright.cli.flags import duration
 from trainwright.cli.follow.logs.container_output import ContainerOutput
-from trainwright.cli.jobs.arguments import job_argument
 from trainwright.cli.jobs.failure import diagnose_pods, diagnosis_lines, evidence_lines, recorded_failure
 from trainwright.cli.jobs.pods.logs import LoggedLine, LogRange, current_runs, logged_runs, read_logs
 from trainwright.cli.jobs.pods.ranks import RankPod, rank_pods, select_rank
-from trainwright.cli.jobs.references import FoundJob, find_job
+from trainwright.cli.jobs.references import FoundJob, find_job, job_argument
 from trainwright.cli.jobs.session import Session, cluster_command
 from trainwright.cli.jobs.summary import job_state
 from trainwright.cli.output.console import Console, visible

@@ -5,8 +5,7 @@ import click
 from trainwright.api.kinds import Kind, Role
 from trainwright.api.kinds.mpi import MPI
 from trainwright.cli.errors import CommandError
-from trainwright.cli.jobs.arguments import job_argument
-from trainwright.cli.jobs.references import FoundJob, find_job
+from trainwright.cli.jobs.references import FoundJob, find_job, job_argument
 from trainwright.cli.jobs.session import Session, cluster_command
 from trainwright.cli.jobs.summary import finished_state, role_counts
 from trainwright.objects.paths import value_at

@@ -12,7 +12,6 @@ from pathlib import Path
 import click
 
 from trainwright.cli.errors import CommandError
-from trainwright.cli.jobs.arguments import job_argument
 from trainwright.cli.jobs.pods.ranks import RankPod, latest_of_each_rank, rank_pods, select_rank
 from trainwright.cli.jobs.pods.stacks_by_exec import (
     StacksByExec,
@@ -21,7 +20,7 @@ from trainwright.cli.jobs.pods.stacks_by_exec import (
     print_stack,
     py_spy_error,
 )
-from trainwright.cli.jobs.references import FoundJob, find_job
+from trainwright.cli.jobs.references import FoundJob, find_job, job_argument
 from trainwright.cli.jobs.session import Session, cluster_command
 from trainwright.cli.output.console import plain_text
 from trainwright.cli.pods_python import active_python, install_command

@@ -8,8 +8,7 @@ import click
 
 from trainwright.cli.errors import TIMED_OUT
 from trainwright.cli.flags import duration
-from trainwright.cli.jobs.arguments import jobs_argument
-from trainwright.cli.jobs.references import FoundJob, resolve_all
+from trainwright.cli.jobs.references import FoundJob, jobs_argument, resolve_all
 from trainwright.cli.jobs.session import Session, cluster_command
 from trainwright.cli.jobs.summary import finished_state
 from trainwright.cli.jobs.watching import watch_objects
