@@ -122,6 +122,7 @@ class JobController:
             before_work=self._before_work,
             on_reconciled=self._on_reconciled,
             on_error=self._on_error,
+            retry_log_level=logging.WARNING,
         )
         self.synced = self._controller.synced
 

@@ -73,7 +73,6 @@ class OperatorPod:
                 )
             ],
             workers=1,
-            retry_log_level=logging.DEBUG,
         )
 
     async def run(self) -> None:

@@ -27,9 +27,7 @@ class ClusterRoleAggregation:
         self._client = client
         self._roles = Store[ClusterRole]()
         reflector = Reflector(client, CLUSTER_ROLES, self._roles, convert=ClusterRole, on_change=self._changed)
-        self._controller: Controller[str] = Controller(
-            self._reconcile, log=log, reflectors=[reflector], workers=1, retry_log_level=logging.DEBUG
-        )
+        self._controller: Controller[str] = Controller(self._reconcile, log=log, reflectors=[reflector], workers=1)
 
     async def run(self) -> None:
         await self._controller.run()

@@ -56,7 +56,6 @@ class EndpointsController:
                 Reflector(client, ENDPOINTS, self._endpoints, on_change=self._endpoints_changed),
                 Reflector(client, ENDPOINT_SLICES, self._slices, on_change=self._slice_changed),
             ],
-            retry_log_level=logging.DEBUG,
         )
 
     async def run(self) -> None:

@@ -132,7 +132,6 @@ class GarbageCollector:
                 queue=self._queue,
                 workers=_WORKERS,
                 before_work=watch_all_resources,
-                retry_log_level=logging.DEBUG,
             )
             await controller.run()
 

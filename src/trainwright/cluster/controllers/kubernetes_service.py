@@ -45,7 +45,6 @@ class KubernetesService:
                 for resource, store in self._stores.items()
             ],
             workers=1,
-            retry_log_level=logging.DEBUG,
         )
         for resource in self._wanted:
             self._controller.queue.add(resource)

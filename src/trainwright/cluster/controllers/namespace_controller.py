@@ -37,7 +37,6 @@ class NamespaceController:
             log=log,
             reflectors=[Reflector(client, NAMESPACES, store, convert=AnyObject, on_change=self._changed)],
             queue=WorkQueue(longest_delay=_LONGEST_PAUSE),
-            retry_log_level=logging.DEBUG,
         )
 
     async def run(self) -> None:

@@ -95,7 +95,6 @@ class PersistentVolumeController:
             ],
             queue=self._queue,
             workers=1,
-            retry_log_level=logging.DEBUG,
         )
 
     async def run(self) -> None:

@@ -38,7 +38,6 @@ class QuotaController:
             log=log,
             reflectors=[Reflector(client, RESOURCE_QUOTAS, self._quotas, on_change=self._quota_changed)],
             workers=1,
-            retry_log_level=logging.DEBUG,
         )
 
     async def run(self) -> None:

@@ -49,7 +49,6 @@ class RootCaPublisher:
                 ),
             ],
             workers=2,
-            retry_log_level=logging.DEBUG,
         )
 
     async def run(self) -> None:

@@ -76,7 +76,6 @@ class Scheduler:
                     else []
                 ),
             ],
-            retry_log_level=logging.DEBUG,
         )
 
     async def run(self) -> None:

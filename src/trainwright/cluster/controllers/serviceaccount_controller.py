@@ -38,9 +38,7 @@ class ServiceAccountController:
                 on_change=self._secret_changed,
             ),
         ]
-        self._controller: Controller[str] = Controller(
-            self._reconcile, log=log, reflectors=reflectors, workers=2, retry_log_level=logging.DEBUG
-        )
+        self._controller: Controller[str] = Controller(self._reconcile, log=log, reflectors=reflectors, workers=2)
 
     async def run(self) -> None:
         await self._controller.run()

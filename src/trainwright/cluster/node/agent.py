@@ -151,6 +151,7 @@ class NodeAgent:
             queue=pod_workers.queue,
             workers=_POD_WORKERS,
             on_error=pod_workers.on_error,
+            retry_log_level=logging.WARNING,
         )
 
     async def stop(self) -> None:

@@ -54,7 +54,6 @@ class PortProxy:
                 Reflector(client, ENDPOINT_SLICES, self._slices, on_change=self._slice_changed),
                 Reflector(client, PODS, self._pods, convert=HostPortPod, on_change=self._pod_changed),
             ],
-            retry_log_level=logging.DEBUG,
         )
 
     async def run(self) -> None:

@@ -43,7 +43,7 @@ class Controller(Generic[K]):
         before_work: Callable[[], Awaitable[object]] | None = None,
         on_reconciled: Callable[[K, Outcome, float], None] | None = None,
         on_error: Callable[[K, Exception], None] | None = None,
-        retry_log_level: int = logging.WARNING,
+        retry_log_level: int = logging.DEBUG,
     ) -> None:
         self.queue: WorkQueue[K] = WorkQueue() if queue is None else queue
         self.reflectors = reflectors

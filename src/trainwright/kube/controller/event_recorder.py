@@ -64,7 +64,9 @@ class EventRecorder:
         """The number of Events that wait to be created or updated."""
         self._idle = asyncio.Event()
         self._queue = WorkQueue[str](coalesce_seconds=0)
-        self._controller = Controller(self._send_events, log=log, queue=self._queue, workers=_SENDERS)
+        self._controller = Controller(
+            self._send_events, log=log, queue=self._queue, workers=_SENDERS, retry_log_level=logging.WARNING
+        )
         self._sending: asyncio.Task[None] | None = None
         self._closing, self._closed = False, False
         self._dropped = 0

@@ -73,7 +73,7 @@ class WorkloadController:
         self._job_controller = JobController(self._caches)
         self._reconcilers = self._new_reconcilers()
         self._controller: Controller[ObjectKey] = Controller(
-            self._reconcile, log=log, reflectors=[*map(self._reflector, _WORKLOADS)], retry_log_level=logging.DEBUG
+            self._reconcile, log=log, reflectors=[*map(self._reflector, _WORKLOADS)]
         )
 
     def _new_reconcilers(self) -> dict[str, Reconcile]:

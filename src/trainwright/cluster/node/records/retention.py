@@ -85,7 +85,7 @@ class Retention:
             async def reconcile(owner_uid: str) -> Outcome:
                 return await self._reconcile(owner_uid, tasks)
 
-            await Controller(reconcile, log=log, queue=self._queue, workers=2, retry_log_level=logging.DEBUG).run()
+            await Controller(reconcile, log=log, queue=self._queue, workers=2).run()
 
     async def _reconcile(self, owner_uid: str, tasks: asyncio.TaskGroup) -> Outcome:
         pods = self._pods.get(owner_uid)
