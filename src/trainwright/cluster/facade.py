@@ -18,9 +18,8 @@ from trainwright.cluster.data_directory_registry import all_data_directories
 from trainwright.cluster.datadir import CONTEXT, ClusterError, ClusterRecord, DataDir
 from trainwright.cluster.node.pod_processes import PodProcess, process_trees, running_containers
 from trainwright.cluster.node.records import pod_records as records
-from trainwright.cluster.node.records.pod_files import PodFile, find_pod_files
+from trainwright.cluster.node.records.pod_files import PodFile, PrivateFile, find_pod_files
 from trainwright.cluster.node.records.pod_records import PodRecord, RunLog, whole_lines
-from trainwright.cluster.node.records.private_files import PrivateFile
 from trainwright.cluster.node_settings import UNKNOWN_IMAGES, NodeSettings
 from trainwright.cluster.owned_paths import UntrustedPathError, check_directory
 
@@ -161,7 +160,7 @@ def processes_of(records: Iterable[PodRecord]) -> dict[str, list[PodProcess]]:
 def try_sandbox(python: Path) -> tuple[str, str, str]:
     """The strongest sandbox that works on this machine, why no stronger one does, and why pods have the ports of the
     machine; empty if they have their own."""
-    from trainwright.cluster.node.node_status import shared_ports_text
+    from trainwright.cluster.node.node_registration import shared_ports_text
     from trainwright.cluster.node.supervisor.sandbox.detection import detect_sandbox
 
     with tempfile.TemporaryDirectory(prefix="trainwright-") as directory:
@@ -176,7 +175,7 @@ def pod_records(data: DataDir, owner_uid: str) -> list[PodRecord]:
 
 def disk_warning(data: DataDir) -> str:
     """What to do about an almost full disk; empty if there is space. Also while the cluster is not running."""
-    from trainwright.cluster.node.disk import how_to_free, read_disk
+    from trainwright.cluster.node.machine import how_to_free, read_disk
 
     if not data.node.is_dir() or not (disk := read_disk(data.node)).is_almost_full:
         return ""

@@ -17,7 +17,7 @@ from trainwright.api.kinds import PYTORCH
 from trainwright.cli.commands import doctor
 from trainwright.cli.main import cli
 from trainwright.cluster.facade import DataDir
-from trainwright.cluster.node.node_status import shared_ports_text
+from trainwright.cluster.node.node_registration import shared_ports_text
 from trainwright.kube.client.sync_client import SyncClient
 
 

@@ -11,7 +11,7 @@ from tests.support.cluster.supervised_pods import container
 PROGRAM = """
 import resource
 resource.setrlimit(resource.RLIMIT_NOFILE, ({soft}, {hard}))
-from trainwright.cluster.node.descriptors import most_pods, raise_limit
+from trainwright.cluster.node.machine import most_pods, raise_limit
 print(raise_limit(), resource.getrlimit(resource.RLIMIT_NOFILE)[0], most_pods(), raise_limit())
 """
 

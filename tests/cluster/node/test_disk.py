@@ -8,7 +8,7 @@ import pytest
 from tests.support.cluster.disks import fill, small_disk
 from tests.support.cluster.node import Node, container, running_node
 from tests.support.waiting import eventually
-from trainwright.cluster.node.disk import Disk, how_to_free
+from trainwright.cluster.node.machine import Disk, how_to_free
 from trainwright.objects.conditions import is_condition_true
 from trainwright.objects.resources import NODES
 

@@ -26,9 +26,9 @@ from trainwright.cluster.address_range import second_address
 from trainwright.cluster.images.formats import HOST_FILES_LABEL, RunConfig
 from trainwright.cluster.images.layers.unpacked import UnpackedLayers
 from trainwright.cluster.images.store import ImageStore
-from trainwright.cluster.node import node_status
+from trainwright.cluster.node import machine
 from trainwright.cluster.node.devices.nvidia import Gpu
-from trainwright.cluster.node.network.service_variables import api_server_variables
+from trainwright.cluster.node.network.hosts import api_server_variables
 from trainwright.objects import Object
 from trainwright.objects.kinds.nodes import NODE_ADDRESS
 from trainwright.objects.resources import CONFIG_MAPS, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, PODS, SECRETS
@@ -231,6 +231,6 @@ def _write_golden(node: Node, directory: Path, level: str, pod: Object) -> None:
 
 if __name__ == "__main__":
     assert os.getuid() == 0, "as root: files of every shape are recorded"
-    with patch.object(node_status, "read_gpus", lambda: (GPU,)):
+    with patch.object(machine, "read_gpus", lambda: (GPU,)):
         for each in ("overlay", "plain"):
             asyncio.run(_record(each))

@@ -5,7 +5,7 @@ from ipaddress import IPv4Network
 from pathlib import Path
 from typing import Any
 
-from trainwright.cluster.node.node_status import Machine
+from trainwright.cluster.node.machine import Machine
 from trainwright.cluster.node.pods.config.pod_context import PodContext
 from trainwright.cluster.node.pods.config.runtime_config import RuntimeConfig, WaitingReason, generate_runtime_config
 from trainwright.cluster.node.pods.node_config import NodeConfig

@@ -19,14 +19,11 @@ from pathlib import Path
 from trainwright.cluster.address_lock import AddressLock
 from trainwright.cluster.linux.mounts import is_below
 from trainwright.cluster.linux.user_namespaces import has_subordinate_ids
-from trainwright.cluster.node.descriptors import raise_limit
-from trainwright.cluster.node.devices.driver_files import DriverFiles, read_driver_files
-from trainwright.cluster.node.disk import read_disk
-from trainwright.cluster.node.image_list import index_version
+from trainwright.cluster.node.devices.nvidia import DriverFiles, read_driver_files
+from trainwright.cluster.node.machine import raise_limit, read_disk, read_machine
+from trainwright.cluster.node.network.hosts import api_server_variables
 from trainwright.cluster.node.network.pod_network import HostsFileWriter, PodNetwork
-from trainwright.cluster.node.network.service_variables import api_server_variables
-from trainwright.cluster.node.node_registration import NodeRegistration
-from trainwright.cluster.node.node_status import read_machine
+from trainwright.cluster.node.node_registration import NodeRegistration, index_version
 from trainwright.cluster.node.pods.fork_server_starter import session_key
 from trainwright.cluster.node.pods.node_config import NodeConfig
 from trainwright.cluster.node.pods.pod_workers import PodWorkers
@@ -41,7 +38,7 @@ from trainwright.cluster.node.supervisor.files import (
 from trainwright.cluster.node.supervisor.sandbox.cgroups import find_directories
 from trainwright.cluster.node.supervisor.sandbox.detection import Sandbox, SandboxError, detect_sandbox
 from trainwright.cluster.node.supervisor.sandbox.sandbox import PLAIN
-from trainwright.cluster.node.volumes.nfs import NfsSupport
+from trainwright.cluster.node.volumes.sources import NfsSupport
 from trainwright.cluster.node_settings import NodeSettings
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.controller.controller import Controller

@@ -1,4 +1,4 @@
-from trainwright.cluster.node.devices.driver_files import DriverFiles, driver_mounts, parse_linker_cache
+from trainwright.cluster.node.devices.nvidia import DriverFiles, driver_mounts, parse_linker_cache
 
 CACHE = """123 libs found in cache `/etc/ld.so.cache'
 \tlibcuda.so.1 (libc6,x86-64) => /usr/lib/x86_64-linux-gnu/libcuda.so.1

@@ -10,8 +10,15 @@ from tests.support.cluster.supervised_pods import container
 from trainwright.cluster.node.supervisor.pod_json import NfsVolumeJson
 from trainwright.cluster.node.supervisor.sandbox.nfs import mount_all
 from trainwright.cluster.node.volumes.files import UnsupportedVolumeError
-from trainwright.cluster.node.volumes.nfs import NfsMount, NfsSupport, mapped_directory, nfs_mount
-from trainwright.cluster.node.volumes.sources import Volume, VolumeContext, plan_volumes
+from trainwright.cluster.node.volumes.sources import (
+    NfsMount,
+    NfsSupport,
+    Volume,
+    VolumeContext,
+    mapped_directory,
+    nfs_mount,
+    plan_volumes,
+)
 from trainwright.objects import Object
 
 MAPPINGS = {"nas:/exports": "/mnt/all", "nas:/exports/data": "/mnt/data", "other:/": "/mnt/other"}

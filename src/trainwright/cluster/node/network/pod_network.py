@@ -23,8 +23,8 @@ from trainwright.cluster.node.network.hosts import (
     render_hosts_file,
     render_line,
     service_names,
+    service_variables,
 )
-from trainwright.cluster.node.network.service_variables import service_variables
 from trainwright.objects import Object
 from trainwright.objects.kinds.nodes import NODE_ADDRESS
 from trainwright.objects.label_index import LabelIndex, SelectorIndex

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from ipaddress import IPv4Network
 from pathlib import Path
 
-from trainwright.cluster.node.devices.driver_files import DriverFiles
-from trainwright.cluster.node.node_status import Machine
+from trainwright.cluster.node.devices.nvidia import DriverFiles
+from trainwright.cluster.node.machine import Machine
 from trainwright.cluster.node.supervisor.sandbox.detection import Sandbox
-from trainwright.cluster.node.volumes.nfs import NfsSupport
+from trainwright.cluster.node.volumes.sources import NfsSupport
 from trainwright.cluster.node_settings import NodeSettings
 
 

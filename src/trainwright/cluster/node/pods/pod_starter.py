@@ -8,10 +8,9 @@ from datetime import datetime
 from pathlib import Path
 
 from trainwright.cluster.node.devices.allocation import GPU_RESOURCE, GpuAllocations
-from trainwright.cluster.node.disk import how_to_free
-from trainwright.cluster.node.network.hosts import unresolved_names
+from trainwright.cluster.node.machine import how_to_free
+from trainwright.cluster.node.network.hosts import API_SERVER_HOST, unresolved_names
 from trainwright.cluster.node.network.pod_network import PodNetwork
-from trainwright.cluster.node.network.service_variables import API_SERVER_HOST
 from trainwright.cluster.node.pods.config.container_image import ContainerImage
 from trainwright.cluster.node.pods.config.pod_context import PodContext, PodWarning
 from trainwright.cluster.node.pods.config.runtime_config import (

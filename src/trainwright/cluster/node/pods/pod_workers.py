@@ -12,7 +12,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 
 from trainwright.cluster.node.devices.allocation import GpuAllocations
-from trainwright.cluster.node.disk import how_to_free
+from trainwright.cluster.node.machine import how_to_free
 from trainwright.cluster.node.network.hosts import hostname
 from trainwright.cluster.node.network.pod_network import PodNetwork
 from trainwright.cluster.node.pods.config.pod_context import PodWarning, node_fields, node_user
@@ -22,13 +22,12 @@ from trainwright.cluster.node.pods.config.runtime_config import (
     with_changes,
 )
 from trainwright.cluster.node.pods.config.security_context import file_owner
-from trainwright.cluster.node.pods.event_relay import EventRelay
 from trainwright.cluster.node.pods.fork_server_starter import ForkServer
 from trainwright.cluster.node.pods.images.pod_images import PodImages
 from trainwright.cluster.node.pods.local_storage import EVICTED, GRACE_SECONDS, exceeded_limit, limited_volumes
 from trainwright.cluster.node.pods.node_config import NodeConfig
 from trainwright.cluster.node.pods.pod_directory import PodDirectory, SupervisorProcess, pod_directories
-from trainwright.cluster.node.pods.pod_recorder import PodRecorder
+from trainwright.cluster.node.pods.pod_recorder import EventRelay, PodRecorder
 from trainwright.cluster.node.pods.pod_starter import Namespaces, PodStarter, started_at
 from trainwright.cluster.node.pods.pod_status import empty_state, field_path, is_finished
 from trainwright.cluster.node.pods.running_supervisors import Supervisors

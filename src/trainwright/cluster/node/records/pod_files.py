@@ -1,6 +1,6 @@
-"""Finds a file of a pod on this machine: in a running container, in its private layers, in its volumes or on the host.
+"""Finds files of pods on this machine: in a running container, in its private layers, in its volumes or on the host.
 
-Paths are as the program saw them.
+Private files are those that a container has written to its private layers. Paths are as the program saw them.
 """
 
 import errno
@@ -8,8 +8,9 @@ import os
 import posixpath
 import shutil
 import stat
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 
 from trainwright.cluster.linux.hidden_directories import HiddenDirectories
@@ -17,11 +18,13 @@ from trainwright.cluster.linux.mounts import is_below
 from trainwright.cluster.linux.safe_paths import open_beneath
 from trainwright.cluster.linux.trees import walk
 from trainwright.cluster.node.pod_processes import running_containers
-from trainwright.cluster.node.records.private_files import read_private_files
 from trainwright.cluster.node.supervisor.files import read_pod
 from trainwright.cluster.node.supervisor.pod_json import MountJson, PodJson
+from trainwright.cluster.node.supervisor.sandbox.private_layers import files_below, find_private_files
 
 _MAX_LINKS = 40
+_MAX_FILES = 1000
+"""The most files of one run of a container, or of one volume."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,3 +206,59 @@ def _resolve(root: Path, path: str) -> Path:
         resolved = root if link.startswith("/") else resolved
         rest = [*link.strip("/").split("/"), *rest]
     return resolved
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrivateFile:
+    """A file that a program wrote to a place that only its pod could see."""
+
+    container: str
+    path: str
+    """As the program saw it."""
+    size: int
+    source: Path
+    """Where it is now."""
+    volume: str = ""
+    """The emptyDir volume that it is in, which is deleted with the Pod object; empty for files outside of volumes."""
+
+
+def read_private_files(directory: Path) -> tuple[PrivateFile, ...]:
+    """The private files in the directory of a pod. Of a file that several runs of a container wrote the last counts."""
+    if not directory.exists():
+        directory = directory.parents[1] / "removed" / directory.name  # the Pod object has been deleted meanwhile
+    found: dict[tuple[str, str], PrivateFile] = {}
+    for container, scratch in _scratches(directory):
+        for path, size, source in islice(find_private_files(str(scratch)), _MAX_FILES):
+            found[container, path] = PrivateFile(container=container, path=path, size=size, source=Path(source))
+    for file in _in_volumes(directory):
+        found.setdefault((file.container, file.path), file)
+    return tuple(sorted(found.values(), key=lambda file: (file.container, file.path)))
+
+
+def _scratches(directory: Path) -> list[tuple[str, Path]]:
+    """Container and scratch directory of each run, the last run of a container last."""
+    try:
+        paths = list((directory / "scratch").iterdir())
+    except FileNotFoundError:
+        return []
+    names = {path: path.name.rpartition("-") for path in paths}
+    return [(names[path][0], path) for path in sorted(paths, key=lambda path: int(names[path][2]))]
+
+
+def _in_volumes(directory: Path) -> Iterator[PrivateFile]:
+    """The files in emptyDir volumes: the only writable ones in the directory of the pod."""
+    volumes = f"{directory}/volumes/"
+    pod = read_pod(str(directory))
+    if pod is None:
+        return
+    seen = set()
+    for container in (*pod["containers"], *pod.get("initContainers", ())):
+        for mount in container["mounts"]:
+            place = mount["source"]
+            if not place.startswith(volumes) or mount["readOnly"] or place in seen:
+                continue
+            seen.add(place)
+            volume = os.path.relpath(place, volumes).partition("/")[0]
+            for path, size, source in islice(files_below(place, mount["target"]), _MAX_FILES):
+                name = container["name"]
+                yield PrivateFile(container=name, path=path, size=size, source=Path(source), volume=volume)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from trainwright.cluster.node.records.log_files import LogFiles, find_log, seconds, split_records
-from trainwright.cluster.node.records.private_files import PrivateFile, read_private_files
+from trainwright.cluster.node.records.pod_files import PrivateFile, read_private_files
 from trainwright.cluster.node.supervisor.containers import container_status
 from trainwright.cluster.node.supervisor.files import read_json, read_pod, read_state
 from trainwright.cluster.node.supervisor.pod_json import ContainerStatus, PodJson, StopJson

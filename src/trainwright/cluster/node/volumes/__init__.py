@@ -1,1 +1,1 @@
-"""Volumes of pods: their sources in the Pod object, and their setup on the disk."""
+"""Volumes of pods: their sources in the Pod object, and their files."""

@@ -1,10 +1,12 @@
 """The volume sources of a pod: path and content of each volume, decided without access to the disk.
 
-A volume type is one function in the table at the end; `setup` creates the volume on the disk.
+A volume type is one function in the table at the end; `pods/pod_setup.py` creates the volume on the disk. An NFS export
+is mounted by root, or replaced by a directory of this machine that the user maps to it.
 """
 
 import posixpath
-from collections.abc import Callable, Collection
+import re
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from math import ceil
@@ -17,12 +19,64 @@ from trainwright.cluster.node.volumes.files import (
     UnsupportedVolumeError,
     files_of_volume,
 )
-from trainwright.cluster.node.volumes.nfs import NfsMount, NfsSupport, mapped_directory, nfs_mount
 from trainwright.objects import Object
 from trainwright.objects.quantities import parse_quantity
 
+_SERVER = re.compile(r"[A-Za-z0-9\[][A-Za-z0-9._:%\[\]-]{0,252}")
+"""It must not begin like an option of mount.nfs."""
+_DEFAULT_OPTIONS = "retry=0"
+"""One attempt: the pod tries again by itself."""
 _MAX_FILE_BYTES = 64 * 1024 * 1024
 """The size of all files from the API in one pod: a manifest can mount an object of a megabyte thousands of times."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NfsSupport:
+    """What this node can do about NFS."""
+
+    mappings: Mapping[str, str] = field(default_factory=dict)
+    """`SERVER:/PATH` -> directory of this machine."""
+    program: str | None = None
+    """The path of mount.nfs; None if this node cannot mount."""
+    reason: str = "only root can mount it"
+    """Why it cannot."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NfsMount:
+    source: str
+    options: str
+
+
+def mapped_directory(server: str, path: str, mappings: Mapping[str, str]) -> str | None:
+    """The directory for an export, or below that of the longest mapped path above it."""
+    wanted = posixpath.normpath(path)
+    for above in (wanted, *_parents(wanted)):
+        if (directory := mappings.get(f"{server}:{above}")) is not None:
+            return posixpath.normpath(posixpath.join(directory, posixpath.relpath(wanted, above)))
+    return None
+
+
+def nfs_mount(server: str, path: str, options: list[str], support: NfsSupport) -> NfsMount:
+    """Raises UnsupportedVolumeError, with what to do."""
+    if not _SERVER.fullmatch(server):
+        raise UnsupportedVolumeError(f"nfs.server {server[:100]!r} is neither a name nor an address")
+    source = f"{server}:{posixpath.normpath(path)}"
+    if support.program is None:
+        raise UnsupportedVolumeError(
+            f"this node cannot mount {source}: {support.reason}. Have it mounted on this machine, and start the "
+            f"cluster with `trainwright up --map-nfs {source}=DIRECTORY`"
+        )
+    given = any(option.partition("=")[0] == "retry" for option in options)
+    return NfsMount(source=source, options=",".join(options if given else [*options, _DEFAULT_OPTIONS]))
+
+
+def _parents(path: str) -> list[str]:
+    found = []
+    while path != "/":
+        path = posixpath.dirname(path)
+        found.append(path)
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from tests.support.cluster.runtime_configs import OVERLAY, PLAIN, container, main, pod, run, waiting_reasons
-from trainwright.cluster.node.pods.config.environment import expand
-from trainwright.cluster.node.pods.config.program_size import MAX_PROGRAM_BYTES, MAX_STRING_BYTES
+from trainwright.cluster.node.pods.config.environment import MAX_PROGRAM_BYTES, MAX_STRING_BYTES, expand
 from trainwright.cluster.node.referenced_objects import PodConfigError
 from trainwright.objects import Object
 

@@ -6,7 +6,7 @@ import pytest
 
 from trainwright.cluster.linux.privileges import ADDABLE_CAPABILITIES, CAPABILITIES, CONTAINER_CAPABILITIES
 from trainwright.cluster.linux.security_json import SecurityJson
-from trainwright.cluster.node.pods.config.limits import container_limits, memory_limit
+from trainwright.cluster.node.pods.config.container_resources import container_limits, memory_limit
 from trainwright.cluster.node.pods.config.security_context import (
     NodeUser,
     container_security,

@@ -12,9 +12,8 @@ from pathlib import Path
 import pytest
 
 from trainwright.cluster.node.pods.images import kubectl
-from trainwright.cluster.node.pods.images.builtin_images import MODULES
-from trainwright.cluster.node.pods.images.standalone_python import command as standalone_command
-from trainwright.cluster.node.pods.images.standalone_python import make_standalone
+from trainwright.cluster.node.pods.images.builtin_images import MODULES, make_standalone
+from trainwright.cluster.node.pods.images.builtin_images import command as standalone_command
 
 Kubectl = Callable[..., subprocess.CompletedProcess[str]]
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.support.cluster.supervised_pods import LAYERED_DIRECTORY, container
-from trainwright.cluster.node.records.private_files import PrivateFile, read_private_files
+from trainwright.cluster.node.records.pod_files import PrivateFile, read_private_files
 from trainwright.cluster.node.supervisor.sandbox import private_layers
 from trainwright.cluster.node.supervisor.sandbox.private_layers import find_private_files
 

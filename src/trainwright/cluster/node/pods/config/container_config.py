@@ -4,14 +4,24 @@ import posixpath
 from collections.abc import Mapping
 
 from trainwright.cluster.linux.security_json import SecurityJson
-from trainwright.cluster.node.devices.driver_files import driver_mounts
+from trainwright.cluster.node.devices.nvidia import driver_mounts
 from trainwright.cluster.node.network.hosts import hostname, replace_names
 from trainwright.cluster.node.pod_fields import service_account_of
 from trainwright.cluster.node.pods.config.container_image import DEFAULT_PATH, arguments_of
-from trainwright.cluster.node.pods.config.environment import expand, expand_arguments, make_environment
+from trainwright.cluster.node.pods.config.container_resources import (
+    container_limits,
+    cpu_of,
+    omp_threads,
+    processes_per_pod,
+)
+from trainwright.cluster.node.pods.config.environment import (
+    MAX_PATH_BYTES,
+    check_program,
+    expand,
+    expand_arguments,
+    make_environment,
+)
 from trainwright.cluster.node.pods.config.lifecycle_config import lifecycle_settings, termination_mount
-from trainwright.cluster.node.pods.config.limits import container_limits
-from trainwright.cluster.node.pods.config.omp_threads import cpu_of, omp_threads, processes_per_pod
 from trainwright.cluster.node.pods.config.pod_context import (
     HOSTNAME_FILE,
     PodContext,
@@ -21,7 +31,6 @@ from trainwright.cluster.node.pods.config.pod_context import (
     node_fields,
     pod_python,
 )
-from trainwright.cluster.node.pods.config.program_size import MAX_PATH_BYTES, check_program
 from trainwright.cluster.node.referenced_objects import PodConfigError, ReferencedObjects
 from trainwright.cluster.node.supervisor.containers.host_paths import replace_path
 from trainwright.cluster.node.supervisor.pod_json import ContainerJson, ImageJson, MountJson

@@ -12,8 +12,8 @@ from trainwright.cluster.address_range import second_address
 from trainwright.cluster.node.network.hosts import hostname
 from trainwright.cluster.node.pods.config.container_config import ContainerConfigBuilder
 from trainwright.cluster.node.pods.config.container_image import ContainerError, has_command
-from trainwright.cluster.node.pods.config.image_security import image_security
-from trainwright.cluster.node.pods.config.limits import memory_limit
+from trainwright.cluster.node.pods.config.container_resources import memory_limit
+from trainwright.cluster.node.pods.config.environment import MAX_POD_BYTES, check_pod
 from trainwright.cluster.node.pods.config.pod_context import (
     PodContext,
     PodWarning,
@@ -23,10 +23,10 @@ from trainwright.cluster.node.pods.config.pod_context import (
     pod_python,
     volume_directory,
 )
-from trainwright.cluster.node.pods.config.program_size import MAX_POD_BYTES, check_pod
 from trainwright.cluster.node.pods.config.security_context import (
     container_security,
     file_owner,
+    image_security,
     pod_fields_not_honoured,
 )
 from trainwright.cluster.node.pods.config.unsupported_fields import unsupported_fields

@@ -1,6 +1,6 @@
 """The kubectl of launchers on the embedded cluster: `exec` and `wait`, with the pod's service account.
 
-It runs with a copy of the node's Python in containers of any image (`standalone_python`). mpirun starts one for every
+It runs with a copy of the node's Python in containers of any image (`builtin_images.py`). mpirun starts one for every
 worker, so it imports as little as it can: `_socket` instead of the module on top of it.
 
 It reaches the API server by a Unix socket that is mounted in the pod. There exec answers with the descriptors of the

@@ -26,8 +26,7 @@ from trainwright.cluster.node.pods.config.pod_context import PodWarning
 from trainwright.cluster.node.pods.config.runtime_config import WaitingReason
 from trainwright.cluster.node.pods.images import image_policy
 from trainwright.cluster.node.pods.images.builtin_images import BuiltinImages
-from trainwright.cluster.node.pods.images.image_files import read_accounts, read_image
-from trainwright.cluster.node.pods.images.plain_files import copy_layers
+from trainwright.cluster.node.pods.images.image_files import copy_layers, read_accounts, read_image
 from trainwright.cluster.node.pods.node_config import NodeConfig
 from trainwright.cluster.node.pods.pod_directory import PodDirectory
 from trainwright.cluster.node.pods.pod_recorder import PodRecorder

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from trainwright.cluster.node.pods.port_holders import describe_holder
+from trainwright.cluster.node.pods.pod_recorder import describe_holder
 
 LISTEN = """
 import socket, sys

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.objects.jobs import NOW
-from trainwright.cluster.node.disk import read_disk
-from trainwright.cluster.node.node_status import node_status, read_machine
+from trainwright.cluster.node.machine import read_disk, read_machine
+from trainwright.cluster.node.node_registration import node_status
 from trainwright.cluster.node.supervisor.sandbox.detection import Sandbox
 from trainwright.objects.conditions import find_condition
 

@@ -4,7 +4,7 @@ from fractions import Fraction
 
 import pytest
 
-from trainwright.cluster.node.pods.config.omp_threads import cpu_of, omp_threads, processes_per_pod
+from trainwright.cluster.node.pods.config.container_resources import cpu_of, omp_threads, processes_per_pod
 
 
 @pytest.mark.parametrize(
