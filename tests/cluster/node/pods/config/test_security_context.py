@@ -6,11 +6,13 @@ import pytest
 
 from trainwright.cluster.linux.privileges import ADDABLE_CAPABILITIES, CAPABILITIES, CONTAINER_CAPABILITIES
 from trainwright.cluster.linux.security_json import SecurityJson
+from trainwright.cluster.node.pods.config.container_image import ContainerImage
 from trainwright.cluster.node.pods.config.container_resources import container_limits, memory_limit
 from trainwright.cluster.node.pods.config.security_context import (
     NodeUser,
     container_security,
     file_owner,
+    image_security,
     pod_fields_not_honoured,
 )
 from trainwright.cluster.node.referenced_objects import PodConfigError
@@ -138,6 +140,13 @@ def test_a_container_that_must_not_be_root_is_refused_in_the_words_of_the_kubele
     with pytest.raises(PodConfigError) as refused:
         security(node, {"runAsNonRoot": True}, **own)
     assert str(refused.value) == f'{message} (pod: "p_ns(u)", container: main)'
+
+
+@pytest.mark.parametrize("node", [ROOT, ORDINARY])
+def test_a_container_of_an_image_must_not_be_root_either(node: NodeUser) -> None:
+    refused_pod = pod({"runAsNonRoot": True, "runAsUser": 0})
+    with pytest.raises(PodConfigError, match="container's runAsUser breaks non-root policy"):
+        image_security(refused_pod, refused_pod["spec"]["containers"][0], "", ContainerImage(user="7"), node)
 
 
 def test_tokens_belong_to_the_user_of_all_containers_and_volumes_to_the_group() -> None:

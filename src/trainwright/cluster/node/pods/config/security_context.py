@@ -198,7 +198,8 @@ def image_security(pod: Object, spec: Object, path: str, image: ContainerImage, 
     inside = node
     if node.user_namespace:
         inside = replace(node, user=0, user_namespace=not node.has_many_users)
-    found = container_security(_without_non_root(pod), _without_non_root_container(spec, user), path, inside)
+    checked = pod if user == 0 else _without_non_root(pod)
+    found = container_security(checked, _without_non_root_container(spec, user), path, inside)
     config, not_honoured = found.config.copy(), list(found.not_honoured)
     if node.user_namespace:
         config |= {"privileged": False, "filtered": True}
