@@ -11,7 +11,16 @@ from tests.support.waiting import eventually
 from trainwright.kube.client.errors import ApiError, Forbidden
 from trainwright.objects import Object
 from trainwright.objects.conditions import find_condition
-from trainwright.objects.resources import CONFIG_MAPS, PODS, REPLICA_SETS, RESOURCE_QUOTAS
+from trainwright.objects.resources import (
+    CONFIG_MAPS,
+    PERSISTENT_VOLUME_CLAIMS,
+    PODS,
+    REPLICA_SETS,
+    RESOURCE_QUOTAS,
+    SERVICES,
+    STORAGE_CLASSES,
+    Resource,
+)
 
 
 async def limit(cluster: ControllerCluster, **spec: Any) -> None:
@@ -32,6 +41,12 @@ async def used(cluster: ControllerCluster, amounts: dict[str, str]) -> Object:
 async def refusal(cluster: ControllerCluster, body: dict[str, Any]) -> str:
     with pytest.raises(ApiError) as failure:
         await cluster.client.create(PODS, body, namespace=cluster.namespace)
+    return str(failure.value)
+
+
+async def refused_change(cluster: ControllerCluster, resource: Resource, name: str, spec: dict[str, Any]) -> str:
+    with pytest.raises(Forbidden) as failure:
+        await cluster.client.patch(resource, name, {"spec": spec}, namespace=cluster.namespace)
     return str(failure.value)
 
 
@@ -94,6 +109,63 @@ async def test_scopes_limit_what_counts(cluster: ControllerCluster) -> None:
         await cluster.client.create(PODS, pod(name), namespace=cluster.namespace)
     await cluster.client.create(PODS, pod("short", spec={"activeDeadlineSeconds": 60}), namespace=cluster.namespace)
     assert "exceeded quota" in await refusal(cluster, pod("shorter", spec={"activeDeadlineSeconds": 60}))
+
+
+async def test_service_that_gets_more_node_ports_is_counted(cluster: ControllerCluster) -> None:
+    await limit(cluster, hard={"services.nodeports": "1", "services.loadbalancers": "0"})
+    ports = [{"name": name, "port": number} for name, number in (("a", 80), ("b", 81))]
+    service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"}, "spec": {"ports": ports}}
+    await cluster.client.create(SERVICES, service, namespace=cluster.namespace)
+
+    assert await refused_change(cluster, SERVICES, "web", {"type": "NodePort"}) == (
+        'services "web" is forbidden: exceeded quota: q, requested: services.nodeports=2, used: services.nodeports=0, '
+        "limited: services.nodeports=1"
+    )
+    one = {"type": "NodePort", "ports": ports[:1]}
+    await cluster.client.patch(SERVICES, "web", {"spec": one}, namespace=cluster.namespace)
+    assert await refused_change(cluster, SERVICES, "web", {"ports": ports}) == (
+        'services "web" is forbidden: exceeded quota: q, requested: services.nodeports=1, used: services.nodeports=1, '
+        "limited: services.nodeports=1"
+    )
+    assert "requested: services.loadbalancers=1, used" in await refused_change(
+        cluster, SERVICES, "web", {"type": "LoadBalancer"}
+    )
+    await cluster.client.patch(SERVICES, "web", {"metadata": {"labels": {"a": "b"}}}, namespace=cluster.namespace)
+
+
+async def test_claim_that_grows_is_counted(cluster: ControllerCluster) -> None:
+    await limit(cluster, hard={"requests.storage": "3Gi"})
+    name = f"grows-{cluster.namespace}"
+    grows = {"metadata": {"name": name}, "provisioner": "example.com/none", "allowVolumeExpansion": True}
+    await cluster.client.create(STORAGE_CLASSES, {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", **grows})
+    spec = {
+        "accessModes": ["ReadWriteOnce"],
+        "storageClassName": name,
+        "volumeName": "volume",
+        "resources": {"requests": {"storage": "1Gi"}},
+    }
+    claim = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "data"}, "spec": spec}
+    await cluster.client.create(PERSISTENT_VOLUME_CLAIMS, claim, namespace=cluster.namespace)
+    bound = {"status": {"phase": "Bound", "capacity": {"storage": "1Gi"}}}
+    await cluster.client.patch(
+        PERSISTENT_VOLUME_CLAIMS, "data", bound, namespace=cluster.namespace, subresource="status"
+    )
+
+    large = {"resources": {"requests": {"storage": "4Gi"}}}
+    assert await refused_change(cluster, PERSISTENT_VOLUME_CLAIMS, "data", large) == (
+        'persistentvolumeclaims "data" is forbidden: exceeded quota: q, requested: requests.storage=3Gi, used: '
+        "requests.storage=1Gi, limited: requests.storage=3Gi"
+    )
+
+
+async def test_pod_that_enters_a_scope_is_counted(cluster: ControllerCluster) -> None:
+    await limit(cluster, hard={"pods": "0"}, scopes=["Terminating"])
+    await cluster.client.create(PODS, pod("long"), namespace=cluster.namespace)
+
+    assert await refused_change(cluster, PODS, "long", {"activeDeadlineSeconds": 60}) == (
+        'pods "long" is forbidden: exceeded quota: q, requested: pods=1, used: pods=0, limited: pods=0'
+    )
+    await cluster.client.patch(PODS, "long", {"metadata": {"labels": {"a": "b"}}}, namespace=cluster.namespace)
 
 
 async def test_concurrent_creates_do_not_exceed_the_limit(cluster: ControllerCluster) -> None:

@@ -90,7 +90,10 @@ class PluginChain:
             check_machine_annotations(self._access.authorizer, user, kind.resource, new, old)
         if kind.resource == CERTIFICATE_SIGNING_REQUESTS and subresource == "status":
             admit_certificate_status(self._access.authorizer, user, new, old)
-        return admit_pod_security(self._store, kind, namespace, new, old, subresource)
+        warnings = admit_pod_security(self._store, kind, namespace, new, old, subresource)
+        if kind.resource.namespaced and not subresource:
+            admit_quota(self._store, kind, namespace, new, old)
+        return warnings
 
     def admit_delete(self, kind: ResourceType, name: str) -> None:
         if kind.resource == NAMESPACES and name in _IMMORTAL_NAMESPACES:

@@ -18,7 +18,7 @@ _QUOTAS = RESOURCE_QUOTAS.qualified_plural
 
 
 class QuotaLocks:
-    """A write is visible when it is committed, so creates in a namespace with quotas follow each other."""
+    """A write is visible when it is committed, so writes in a namespace with quotas follow each other."""
 
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
@@ -33,15 +33,18 @@ class QuotaLocks:
             yield
 
 
-def admit_quota(store: ObjectStore, kind: ResourceType, namespace: str, obj: Object) -> None:
+def admit_quota(store: ObjectStore, kind: ResourceType, namespace: str, obj: Object, old: Object | None = None) -> None:
+    """Raises 403 if the new object, or what the update of `old` adds to it, exceeds a quota."""
     if not store.count(_QUOTAS) or kind.resource == RESOURCE_QUOTAS:
         return
-    requested = usage_of(kind.resource, obj)
+    usage = usage_of(kind.resource, obj)
     for stored in store.list(_QUOTAS, namespace):
         quota = stored.obj
-        hard = quota["spec"].get("hard") or {}
-        concerned = kind.resource == PODS or requested.keys() & hard.keys()
-        if concerned and applies_to(quota, kind.resource, obj):
+        if not applies_to(quota, kind.resource, obj):
+            continue
+        before = usage_of(kind.resource, old) if old is not None and applies_to(quota, kind.resource, old) else {}
+        requested = {name: more for name, amount in usage.items() if (more := amount - before.get(name, 0)) > 0}
+        if requested:
             _check(store, kind, quota, requested, obj)
 
 
@@ -53,12 +56,14 @@ def _check(
         why = f"failed quota: {name}: must specify {missing}"
         raise errors.forbidden(kind.resource, obj["metadata"]["name"], why)
     hard = quota["spec"].get("hard") or {}
+    if not requested.keys() & hard.keys():
+        return
     limits = parse_amounts(hard)
     used = total_usage(quota, _counted(store, kind, namespace))
     exceeded = sorted(
         resource
         for resource, amount in requested.items()
-        if resource in limits and amount and used[resource] + amount > limits[resource]
+        if resource in limits and used[resource] + amount > limits[resource]
     )
     if exceeded:
         why = (
