@@ -5,6 +5,8 @@ import logging
 import random
 from collections.abc import Awaitable, Callable
 
+from trainwright.kube.client.retries import backoff
+
 log = logging.getLogger(__name__)
 
 _FIRST_BACKOFF, _MAX_BACKOFF = 0.1, 30.0
@@ -52,8 +54,8 @@ class ComponentManager:
                 recovery.cancel()
             failures = 0 if loop.time() - started >= _HEALTHY_SECONDS else failures + 1
             self._failures[name] = reason
-            backoff = min(_FIRST_BACKOFF * 2 ** min(failures, 20), _MAX_BACKOFF)
-            await asyncio.sleep(backoff * (0.5 + 0.5 * random.random()))  # noqa: S311
+            jitter = random.random()  # noqa: S311
+            await asyncio.sleep(backoff(failures, jitter=jitter, first=_FIRST_BACKOFF, longest=_MAX_BACKOFF))
 
 
 def _first_cause(error: BaseException) -> BaseException:

@@ -9,6 +9,7 @@ from trainwright.cluster.apiserver.resources.resource_type import Column
 from trainwright.objects import Object
 from trainwright.objects.conditions import find_condition
 from trainwright.objects.paths import value_at
+from trainwright.objects.selectors import format_labels
 from trainwright.objects.times import human_duration, parse_time
 
 NONE = "<none>"
@@ -128,10 +129,6 @@ def _service_ports(service: Object, _now: datetime) -> str:
     return ",".join(shown) or NONE
 
 
-def labels_text(labels: Object | None) -> str:
-    return ",".join(f"{key}={value}" for key, value in sorted((labels or {}).items())) or NONE
-
-
 SERVICE = (
     NAME,
     Column("Type", _at("spec", "type")),
@@ -139,7 +136,7 @@ SERVICE = (
     Column("External-IP", _external_address),
     Column("Port(s)", _service_ports),
     AGE,
-    Column("Selector", lambda obj, _now: labels_text(value_at(obj, "spec", "selector")), priority=1),
+    Column("Selector", lambda obj, _now: format_labels(value_at(obj, "spec", "selector") or {}) or NONE, priority=1),
 )
 
 
