@@ -22,7 +22,7 @@ import sys
 from trainwright.cluster.linux import listening_sockets  # noqa: F401
 from trainwright.cluster.linux.privileges import become_subreaper
 from trainwright.cluster.node.supervisor import pod_events, pod_process  # noqa: F401
-from trainwright.cluster.node.supervisor.containers import exec_sessions, termination_message  # noqa: F401
+from trainwright.cluster.node.supervisor.containers import exec_sessions  # noqa: F401
 from trainwright.cluster.node.supervisor.files import read_pod
 from trainwright.cluster.node.supervisor.lifecycle import handlers, pod_lifecycle, probes  # noqa: F401
 from trainwright.cluster.node.supervisor.network import listening_ports, socket_broker  # noqa: F401

@@ -12,12 +12,11 @@ Standard library only, and little of it: every pod has such a process, and its s
 from __future__ import annotations
 
 import os
-import select
 import signal
 import time
 
 from trainwright.cluster.node.supervisor import processes
-from trainwright.cluster.node.supervisor.containers import container_files, container_start, container_status
+from trainwright.cluster.node.supervisor.containers import container_exit, container_start, container_status
 from trainwright.cluster.node.supervisor.containers.container import Container
 from trainwright.cluster.node.supervisor.containers.container_exec import ContainerExec
 from trainwright.cluster.node.supervisor.containers.pacing import OutputPacer
@@ -30,26 +29,26 @@ from trainwright.cluster.node.supervisor.files import (
     remove_file,
 )
 from trainwright.cluster.node.supervisor.network.pod_sockets import PodSockets
+from trainwright.cluster.node.supervisor.poller import Poller
+from trainwright.cluster.node.supervisor.processes import SIGNALS
 from trainwright.cluster.node.supervisor.sandbox import cgroups, sandbox
 from trainwright.cluster.node.supervisor.state_file import StateFile
 
 TYPE_CHECKING = False  # importing typing takes four milliseconds at the start of every pod
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Callable
 
+    from trainwright.cluster.node.supervisor.containers.cri_log import LogPipe
     from trainwright.cluster.node.supervisor.containers.exec_sessions import ExecSessions
     from trainwright.cluster.node.supervisor.lifecycle.pod_lifecycle import PodLifecycle
     from trainwright.cluster.node.supervisor.pod_json import (
         ContainerJson,
-        ContainerState,
         ContainerStatus,
         PodJson,
         PodState,
         StopJson,
     )
 
-SIGNALS = {signal.SIGTERM, signal.SIGCHLD, signal.SIGHUP}
 _DISK_FULL_SECONDS = 1.0
 """Between two attempts to start a container on a full disk."""
 _DEADLINE = ("DeadlineExceeded", "Pod was active on the node longer than the specified deadline")
@@ -80,15 +79,11 @@ class Supervisor:
         self._proc: str | None = "/proc"
         self._listener: socket.socket | None = None
         self._sessions: ExecSessions | None = None
-        self._watched: dict[int, Callable[[], None]] = {}
-        """Descriptors besides those of containers, each with what to call when it is readable."""
-        self._poll = select.poll()
-        self._urgent_poll = select.poll()
+        self._poller = Poller()
         self._pacer = OutputPacer()
         self._sockets = PodSockets(
             pod,
-            watch=self._watch_urgently,
-            unwatch=self._unwatch,
+            poller=self._poller,
             on_port_in_use=lambda port: self._get_lifecycle().record_port_in_use(port),
         )
 
@@ -121,10 +116,11 @@ class Supervisor:
             self._proc = sandbox.mount_proc(self._directory)
         self._sockets.open(self._proc)
         self._exec.on_listener = self._sockets.on_listener
-        wakeup = self._install_signal_handlers()
+        self._install_signal_handlers()
         self._check_stop_request()
         while True:
-            container_files.flush_output(self._all)
+            for container in self._all:
+                container.flush_output(time.monotonic())
             self._sync()
             if self._lifecycle is not None and self._lifecycle.write_events():
                 self._state_file.notify_soon()
@@ -133,14 +129,9 @@ class Supervisor:
                 if self._shutdown and os.path.exists(self._stop_file):
                     os.unlink(self._stop_file)
                 return
-            self._let_output_gather()
-            for descriptor, _ in self._poll.poll(self._timeout()):
-                if descriptor == wakeup:
-                    self._on_signals(os.read(wakeup, 4096))
-                elif descriptor in self._watched:
-                    self._watched[descriptor]()
-                else:
-                    self._on_output(descriptor)
+            if pause := self._pacer.pause(time.monotonic()):
+                self._poller.let_output_gather(pause)
+            self._poller.wait(self._timeout())
 
     def fail(self, reason: str, message: str) -> None:
         """Ends the pod before a container has started."""
@@ -205,7 +196,7 @@ class Supervisor:
 
     def _timeout(self) -> float | None:
         """Milliseconds until the next timer."""
-        timers = [self._state_file.retry_at, container_files.next_flush(self._all), self._sockets.next_at]
+        timers = [self._state_file.retry_at, self._sockets.next_at, *(container.flush_at for container in self._all)]
         if not self._stopping:
             timers += [self._next_start(), self._deadline()]
         if self._lifecycle is not None:
@@ -215,11 +206,6 @@ class Supervisor:
 
     def _next_start(self) -> float | None:
         return min((container.start_at for container in self._all if container.start_at), default=None)
-
-    def _let_output_gather(self) -> None:
-        """Waits a moment before the next read of a program that prints many lines; signals and calls end it."""
-        if pause := self._pacer.pause(time.monotonic()):
-            self._urgent_poll.poll(pause * 1000)
 
     def _finish(self) -> None:
         processes.kill_descendants(is_pid_1=self._is_pid_1)
@@ -238,7 +224,7 @@ class Supervisor:
     def _start(self, container: Container) -> None:
         status = container_status.next_run(container.status)
         try:
-            container_files.create_files(self._directory, self._pod, container, int(status["restarts"]))
+            container_start.create_files(self._directory, self._pod, container, int(status["restarts"]))
         except OSError as error:
             if error.errno not in DISK_FULL:
                 raise
@@ -253,35 +239,24 @@ class Supervisor:
         streams = container_start.ProgramStreams(container, self._pacer)
         container.started, container.started_at = time.monotonic(), _now()
         container.starting = "postStart" in container.spec.get("hooks", ())
-        # Blocked until the child has reset the handlers: it would swallow a signal for the program.
-        signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
-        container.process = os.fork()
-        if container.process == 0:
-            container_start.execute(
-                container,
-                streams,
-                directory=self._directory,
-                pod=self._pod,
-                on_listener=self._sockets.on_listener,
-            )
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
-        streams.close()
-        for descriptor in (*(pipe.reader for pipe in container.pipes), container.start_pipe):
-            assert descriptor is not None  # noqa: S101 - opened just now
-            self._poll.register(descriptor, select.POLLIN)
+        container_start.start(
+            container, streams, directory=self._directory, pod=self._pod, on_listener=self._sockets.on_listener
+        )
+        for pipe in container.pipes:
+            self._watch_output(pipe)
+        assert container.start_pipe is not None  # noqa: S101 - opened just now
+        self._poller.watch(container.start_pipe, lambda: self._on_start_report(container))
 
     # Signals, output and exits
 
-    def _install_signal_handlers(self) -> int:
+    def _install_signal_handlers(self) -> None:
         reader, writer = os.pipe()
         os.set_blocking(writer, False)
         signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
         for number in SIGNALS:
             signal.signal(number, lambda *_: None)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
-        self._poll.register(reader, select.POLLIN)
-        self._urgent_poll.register(reader, select.POLLIN)
-        return reader
+        self._poller.watch(reader, lambda: self._on_signals(os.read(reader, 4096)), urgent=True)
 
     def _on_signals(self, numbers: bytes) -> None:
         # Also when a container has ended: it may have lost a peer that is stopped with the cluster.
@@ -342,7 +317,7 @@ class Supervisor:
                 self._pod,
                 self._inits,
                 self._mains,
-                poll=self._poll,
+                poller=self._poller,
                 execs=self._exec,
                 proc=self._proc,
                 on_change=self._on_probe_result,
@@ -355,20 +330,14 @@ class Supervisor:
             container.status = {**container.status, "started": probes.is_started, "ready": probes.is_ready}
             self._state_file.changed = True
 
-    def _on_output(self, descriptor: int) -> None:
-        if self._lifecycle is not None and self._lifecycle.on_output(descriptor):
-            return
-        for container in self._all:
-            if descriptor == container.start_pipe:
-                self._on_start_report(container)
-                return
-            for pipe in container.pipes:
-                if pipe.reader == descriptor:
-                    if not pipe.copy(_now(), time.monotonic()):
-                        self._poll.unregister(descriptor)
-                    if pipe.drops_output:
-                        self._state_file.report_full_disk()
-                    return
+    def _watch_output(self, pipe: LogPipe) -> None:
+        self._poller.watch(pipe.reader, lambda: self._on_output(pipe))
+
+    def _on_output(self, pipe: LogPipe) -> None:
+        if not pipe.copy(_now(), time.monotonic()):
+            self._poller.unwatch(pipe.reader)
+        if pipe.drops_output:
+            self._state_file.report_full_disk()
 
     def _on_start_report(self, container: Container) -> None:
         """The child writes its pid; exec closes the pipe. Anything after the pid is the error of a failed start."""
@@ -395,12 +364,12 @@ class Supervisor:
         """False at its end."""
         more, terminal = container_start.read_report(container, self._pacer)
         if terminal is not None:
-            self._poll.register(terminal.reader, select.POLLIN)
+            self._watch_output(terminal)
         return more
 
     def _close_start_pipe(self, container: Container) -> None:
         if container.start_pipe is not None:
-            self._poll.unregister(container.start_pipe)
+            self._poller.unwatch(container.start_pipe)
             os.close(container.start_pipe)
             container.start_pipe = None
         host_process = container.start_report.partition(b"\n")[0]
@@ -411,8 +380,7 @@ class Supervisor:
         self._kill_rest_of(container)
         self._sockets.container_ended()
         self._collect_output(container)
-        code, number = container_status.decode_wait_status(status)
-        state = self._terminated(container, code, number, finished_at)
+        code, state = container_exit.terminated_state(container, status, finished_at, stopping=self._stopping)
         cgroups.remove_directories(container.cgroups)
         container.cgroups = []
         if self._shutdown:
@@ -442,76 +410,30 @@ class Supervisor:
             if self._proc:
                 processes.kill_session(process, self._proc)
 
-    def _terminated(self, container: Container, code: int, number: int, finished_at: str) -> ContainerState:
-        """The state of a container that ended with this exit code or signal."""
-        error = container.start_report.partition(b"\n")[2].decode(errors="replace")
-        reason = "StartError" if error else "Error" if code else "Completed"
-        if code and not self._stopping and self._ran_out_of_memory(container, number):
-            reason = "OOMKilled"
-        return container_status.terminated(
-            exit_code=code,
-            signal=number,
-            reason=reason,
-            message=container_files.termination_message(container, error, failed=code != 0),
-            started_at=container.started_at,
-            finished_at=finished_at,
-        )
-
-    def _ran_out_of_memory(self, container: Container, number: int) -> bool:
-        """By its own limit, or together with the machine."""
-        if cgroups.oom_kills(container.cgroups):
-            return True
-        return number == signal.SIGKILL and processes.was_oom_killed(container.host_process)
-
     def _collect_output(self, container: Container) -> None:
         while container.start_pipe is not None and self._read_start_report(container):
             pass
         self._close_start_pipe(container)
         for pipe in container.pipes:
-            try:
-                self._poll.unregister(pipe.reader)
-            except KeyError:
-                pass  # closed before the process ended
-        container_files.close_files(self._pod, container)
+            self._poller.unwatch(pipe.reader)
+        container_exit.close_files(self._pod, container)
 
     # Sessions
 
     def _listen_for_sessions(self) -> None:
         if self._listener is None:
             self._listener = listen_for_sessions(self._directory)
-            self._watch(self._listener.fileno(), self._on_connection)
+            self._poller.watch(self._listener.fileno(), self._on_connection)
 
     def _on_connection(self) -> None:
         if self._sessions is None:
             from trainwright.cluster.node.supervisor.containers.exec_sessions import ExecSessions  # most pods have none
 
             self._sessions = ExecSessions(
-                self._all,
-                self._exec,
-                key=self._session_key,
-                pid_namespace=self._is_pid_1,
-                watch=self._watch,
-                unwatch=self._unwatch,
+                self._all, self._exec, self._poller, key=self._session_key, pid_namespace=self._is_pid_1
             )
         assert self._listener is not None  # noqa: S101 - it has just become readable
         self._sessions.accept(self._listener)
-
-    def _watch(self, descriptor: int, handler: Callable[[], None]) -> None:
-        self._watched[descriptor] = handler
-        self._poll.register(descriptor, select.POLLIN)
-
-    def _watch_urgently(self, descriptor: int, handler: Callable[[], None]) -> None:
-        """Also while output gathers: a program waits."""
-        self._watch(descriptor, handler)
-        self._urgent_poll.register(descriptor, select.POLLIN)
-
-    def _unwatch(self, descriptor: int) -> None:
-        del self._watched[descriptor]
-        self._poll.unregister(descriptor)
-        try:
-            self._urgent_poll.unregister(descriptor)
-        except KeyError:
-            pass  # it is not urgent
 
     def _state(self) -> PodState:
         return {

@@ -15,7 +15,7 @@ from trainwright.cluster.linux import privileges
 from trainwright.cluster.linux.privileges import become_subreaper, die_with_parent
 from trainwright.cluster.node.supervisor import processes
 from trainwright.cluster.node.supervisor.files import own_identity, read_json, write_json
-from trainwright.cluster.node.supervisor.main_loop import SIGNALS, Supervisor
+from trainwright.cluster.node.supervisor.main_loop import Supervisor
 from trainwright.cluster.node.supervisor.sandbox import sandbox
 
 TYPE_CHECKING = False  # importing typing takes four milliseconds at the start of every pod
@@ -74,22 +74,14 @@ def _take_pod(directory: str) -> PodJson:
     except BlockingIOError:
         sys.exit(EXIT_ALREADY_SUPERVISED)
     processes.limit_open_files(pod.get("openFiles"))
-    signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    signal.pthread_sigmask(signal.SIG_BLOCK, processes.SIGNALS)
     return pod
 
 
 def _enter_namespaces(directory: str, pod: PodJson, *, pid_namespace: bool = True) -> bool:
     """False if the kernel refused, with which the pod has failed."""
     try:
-        sandbox.enter_pod(
-            directory,
-            hostname=pod["hostname"],
-            user_namespace=pod["ownUsers"],
-            pid_namespace=pid_namespace,
-            memory_volumes=pod["memoryVolumes"],
-            memory_limit=pod.get("memoryLimit"),
-            as_root=bool(pod.get("asRoot")),
-        )
+        sandbox.enter_pod(directory, pod, pid_namespace=pid_namespace)
     except OSError as error:
         _register(directory)
         Supervisor(directory, pod, is_pid_1=False).fail("SandboxFailed", error.strerror or str(error))

@@ -10,6 +10,9 @@ import re
 import signal
 import stat
 
+SIGNALS = {signal.SIGTERM, signal.SIGCHLD, signal.SIGHUP}
+"""Those that a supervisor handles."""
+
 _ALL = -1
 _NULL = os.makedev(1, 3)
 
@@ -135,6 +138,25 @@ def limit_open_files(limit: int | None) -> None:
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         if limit != resource.RLIM_INFINITY and (soft == resource.RLIM_INFINITY or limit < soft):
             resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
+
+
+def fork() -> int:
+    """In the child signals stay blocked until `reset_signals`: a handler would swallow one that is for its program."""
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    child = -1
+    try:
+        child = os.fork()
+        return child
+    finally:
+        if child:
+            signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+
+
+def reset_signals() -> None:
+    """As a program expects them."""
+    for number in (signal.SIGPIPE, signal.SIGXFSZ, *SIGNALS):
+        signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, set())
 
 
 def execute(argv: list[str], env: dict[str, str]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 from trainwright.cluster.node.supervisor.containers import container_status
 from trainwright.cluster.node.supervisor.containers.cri_log import LogFile, LogPipe
 
@@ -60,6 +62,17 @@ class Container:
     def is_running(self) -> bool:
         """True from the execution of its program to its end."""
         return self.process is not None and self.start_pipe is None
+
+    @property
+    def flush_at(self) -> float | None:
+        """When `flush_output` is due, in monotonic seconds."""
+        return min((pipe.flush_at for pipe in self.pipes if pipe.flush_at is not None), default=None)
+
+    def flush_output(self, now: float) -> None:
+        """Writes lines that the program has not ended for a while."""
+        for pipe in self.pipes:
+            if pipe.flush_at is not None and now >= pipe.flush_at:
+                pipe.flush(container_status.timestamp(time.time_ns()))
 
     def is_due(self, now: float) -> bool:
         return self.process is None and self.start_at is not None and now >= self.start_at

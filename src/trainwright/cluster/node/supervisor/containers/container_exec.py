@@ -9,10 +9,9 @@ from __future__ import annotations
 import os
 import signal
 
-from trainwright.cluster.linux import privileges
-from trainwright.cluster.linux.privileges import die_with_parent
 from trainwright.cluster.node.supervisor import processes
-from trainwright.cluster.node.supervisor.sandbox import cgroups, sandbox
+from trainwright.cluster.node.supervisor.containers.container_start import error_text, execute_program
+from trainwright.cluster.node.supervisor.sandbox import sandbox
 
 TYPE_CHECKING = False  # importing typing takes four milliseconds at the start of every pod
 if TYPE_CHECKING:
@@ -43,41 +42,38 @@ class ContainerExec:
         container: Container,
         argv: list[str],
         *,
-        stdin: int,
-        stdout: int,
-        stderr: int,
+        streams: tuple[int, int, int],
         on_exit: Callable[[int], None],
-        on_start_error: Callable[[str], None] | None = None,
+        on_start_error: Callable[[str], None],
         terminal: Callable[[int], None] | None = None,
         is_command: bool = False,
     ) -> int:
         """Returns the pid; `on_exit` gets the wait status. The container must be running.
 
-        The descriptors stay open here. `on_start_error` is called in the child if the program cannot be executed; by
-        default the child writes the error to `stderr`. `terminal` gives the process a terminal instead of the
-        descriptors: it is called in the child with the descriptor of the terminal's other end. `is_command`: it can be
-        ended by `terminate`.
+        The streams stay open here. `on_start_error` is called in the child if the program cannot be executed.
+        `terminal`: see `execute_program`. `is_command`: it can be ended by `terminate`.
         """
         if container.process is None:
             raise ProcessLookupError(f"container {container.name} is not running")
         # Opened here, where the pid cannot be reused before it is reaped.
         pidfd = os.pidfd_open(container.process) if self._overlay else None
-        blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGCHLD})
         try:
-            pid = os.fork()
+            pid = processes.fork()
             if pid == 0:
                 try:
-                    self._execute(container, argv, pidfd, (stdin, stdout, stderr), terminal)
-                except (OSError, ValueError) as error:  # ValueError: a zero byte in an argument
-                    text = (error.strerror if isinstance(error, OSError) else None) or str(error)
-                    if on_start_error is not None:
-                        on_start_error(text)
-                    else:
-                        os.write(stderr, f"{text}\n".encode())
+                    execute_program(
+                        container,
+                        argv,
+                        streams,
+                        enter=lambda: None if pidfd is None else sandbox.join_container(pidfd),
+                        on_listener=self.on_listener,
+                        terminal=terminal,
+                    )
+                except (OSError, ValueError) as error:
+                    on_start_error(error_text(error))
                 finally:
                     os._exit(EXIT_NOT_STARTED)
         finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
             if pidfd is not None:
                 os.close(pidfd)
         self._running[pid] = (container, on_exit)
@@ -124,41 +120,3 @@ class ContainerExec:
         self._commands, self._ending = {}, {}
         for _, on_exit in running.values():
             on_exit(signal.SIGKILL)
-
-    def _execute(
-        self,
-        container: Container,
-        argv: list[str],
-        pidfd: int | None,
-        streams: tuple[int, int, int],
-        terminal: Callable[[int], None] | None,
-    ) -> None:
-        """In the child."""
-        os.setsid()
-        die_with_parent(signal.SIGKILL)
-        for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGTERM, signal.SIGCHLD):
-            signal.signal(number, signal.SIG_DFL)
-        signal.pthread_sigmask(signal.SIG_SETMASK, set())
-        if terminal is not None:
-            # Most pods have none; and the container may not see the files of this program.
-            from trainwright.cluster.node.supervisor.containers import terminals
-        cgroups.enter(container.cgroups, container.spec.get("limits") or {})
-        if pidfd is not None:
-            sandbox.join_container(pidfd)
-        os.umask(0o022)
-        processes.change_directory(container.spec["cwd"])
-        privileges.restrict_process(container.spec.get("security") or {}, self.on_listener)
-        die_with_parent(signal.SIGKILL)  # forgotten when the user changes
-        environment = dict(container.spec["env"])
-        if terminal is not None:
-            terminals.enter_terminal(terminal)
-            environment = {**terminals.ENVIRONMENT, **environment}
-        else:
-            for descriptor, target in _in_safe_order(streams):
-                os.dup2(descriptor, target)
-        processes.execute(argv, environment)
-
-
-def _in_safe_order(streams: tuple[int, int, int]) -> list[tuple[int, int]]:
-    """Pairs of descriptor and target, with copies of descriptors that would be overwritten before they are used."""
-    return [(os.dup(descriptor) if descriptor < 3 else descriptor, target) for target, descriptor in enumerate(streams)]

@@ -25,11 +25,11 @@ from trainwright.cluster.node.supervisor.files import receive
 
 TYPE_CHECKING = False  # importing typing takes four milliseconds at the start of every pod
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from typing import Any
 
     from trainwright.cluster.node.supervisor.containers.container import Container
     from trainwright.cluster.node.supervisor.containers.container_exec import ContainerExec
+    from trainwright.cluster.node.supervisor.poller import Poller
 
 _MAX_REQUEST_BYTES = 256 * 1024
 _MAX_SESSIONS = 64
@@ -38,24 +38,20 @@ _STREAMS = 3
 
 
 class ExecSessions:
-    """`watch` calls a function whenever a descriptor is readable, `unwatch` ends that."""
-
     def __init__(
         self,
         containers: list[Container],
         container_exec: ContainerExec,
+        poller: Poller,
         *,
         key: str,
         pid_namespace: bool,
-        watch: Callable[[int, Callable[[], None]], None],
-        unwatch: Callable[[int], None],
     ) -> None:
         self._containers = containers
         self._exec = container_exec
         self._key = key
         self._pid_namespace = pid_namespace
-        self._watch = watch
-        self._unwatch = unwatch
+        self._poller = poller
         self._connections: set[socket.socket] = set()
         self._prepared: dict[socket.socket, list[int]] = {}
         """Sessions whose command has not been started, with its streams."""
@@ -70,7 +66,7 @@ class ExecSessions:
             return
         connection.setblocking(False)
         self._connections.add(connection)
-        self._watch(connection.fileno(), lambda: self._on_request(connection))
+        self._poller.watch(connection.fileno(), lambda: self._on_request(connection))
 
     def _is_agent(self, connection: socket.socket) -> bool:
         """False for processes of other users, and for those of this pod, which would have a pid here. Processes of
@@ -92,7 +88,7 @@ class ExecSessions:
             if not isinstance(request, dict) or not compare_digest(key.encode(errors="replace"), self._key.encode()):
                 request = {}
             # From here on the connection becomes readable only when the agent closes it.
-            self._watch(connection.fileno(), lambda: self._close(connection))
+            self._poller.watch(connection.fileno(), lambda: self._close(connection))
             if "exec" in request:
                 self._start(connection, request["exec"], descriptors)
             elif "prepare" in request:
@@ -117,7 +113,7 @@ class ExecSessions:
             raise ValueError("no descriptor of this process is free for them")
         self._prepared[connection] = descriptors[:]
         descriptors.clear()  # closed with the session
-        self._watch(connection.fileno(), lambda: self._start_prepared(connection, request))
+        self._poller.watch(connection.fileno(), lambda: self._start_prepared(connection, request))
         _send(connection, {"prepared": True})
 
     def _start_prepared(self, connection: socket.socket, request: dict[str, Any]) -> None:
@@ -130,7 +126,7 @@ class ExecSessions:
             return
         streams = self._prepared.pop(connection)
         try:
-            self._watch(connection.fileno(), lambda: self._close(connection))
+            self._poller.watch(connection.fileno(), lambda: self._close(connection))
             self._start(connection, request, streams)
         finally:
             for descriptor in streams:
@@ -153,9 +149,7 @@ class ExecSessions:
             self._exec.start(
                 container,
                 [replace_paths(str(argument), container.spec.get("hostPaths") or {}) for argument in request["argv"]],
-                stdin=stdin,
-                stdout=stdout,
-                stderr=stderr,
+                streams=(stdin, stdout, stderr),
                 on_exit=on_exit,
                 on_start_error=lambda text: _send(connection, {"error": text}),
                 terminal=(lambda master: _send(connection, {"terminal": True}, [master])) if tty else None,
@@ -192,7 +186,7 @@ class ExecSessions:
             self._connections.discard(connection)
             for descriptor in self._prepared.pop(connection, ()):
                 os.close(descriptor)
-            self._unwatch(connection.fileno())
+            self._poller.unwatch(connection.fileno())
             connection.close()
 
 

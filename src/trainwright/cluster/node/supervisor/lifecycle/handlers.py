@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import select
 import signal
 import time
 
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     OnDone = Callable[[str, str], None]
     """Called once with the outcome and its text."""
     from trainwright.cluster.node.supervisor.pod_json import HandlerJson
+    from trainwright.cluster.node.supervisor.poller import Poller
 
 WARNING = "warning"
 """The outcome of a check that succeeded with something to report."""
@@ -50,8 +50,8 @@ class _Run:
 class Handlers:
     """The handlers that run in one pod. `proc` is the pod's /proc, None if it cannot be mounted."""
 
-    def __init__(self, poll: select.poll, execs: ContainerExec, proc: str | None) -> None:
-        self._poll = poll
+    def __init__(self, poller: Poller, execs: ContainerExec, proc: str | None) -> None:
+        self._poller = poller
         self._execs = execs
         self._proc = proc
         self._runs: list[_Run] = []
@@ -79,9 +79,7 @@ class Handlers:
                 run.pid = self._execs.start(
                     container,
                     handler["exec"],
-                    stdin=devnull,
-                    stdout=output,
-                    stderr=output,
+                    streams=(devnull, output, output),
                     on_exit=lambda status: self._on_exec_exit(run, status),
                     on_start_error=lambda text: _write(errors, text),
                 )
@@ -93,7 +91,7 @@ class Handlers:
             self._children[run.pid] = run
         os.close(output)
         os.set_blocking(run.output, False)
-        self._poll.register(run.output, select.POLLIN)
+        self._poller.watch(run.output, lambda: self._read(run))
         self._runs.append(run)
 
     def reaped(self, pid: int, status: int) -> None:
@@ -101,14 +99,6 @@ class Handlers:
         if (run := self._children.pop(pid, None)) is not None:
             code, _ = container_status.decode_wait_status(status)
             self._finish(run, network_handlers.OUTCOMES.get(code, UNKNOWN))
-
-    def on_output(self, descriptor: int) -> bool:
-        """True if the descriptor belongs to a handler."""
-        for run in self._runs:
-            if run.output == descriptor:
-                self._read(run)
-                return True
-        return False
 
     def container_ended(self, container: Container) -> None:
         """Forgets the handlers of the container. Its processes are killed with it."""
@@ -152,7 +142,7 @@ class Handlers:
                 run.text = (run.text + data)[:_MAX_OUTPUT]
         except BlockingIOError:
             return
-        self._poll.unregister(run.output)
+        self._poller.unwatch(run.output)
         os.close(run.output)
         run.output = None
 
@@ -167,7 +157,7 @@ class Handlers:
         if run.pid is not None:
             self._children.pop(run.pid, None)
         if run.output is not None:
-            self._poll.unregister(run.output)
+            self._poller.unwatch(run.output)
         for descriptor in (run.output, run.errors):
             if descriptor is not None:
                 os.close(descriptor)
@@ -175,20 +165,16 @@ class Handlers:
 
 
 def _fork(check: Callable[[], tuple[int, str]], output: int) -> int:
-    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGCHLD})
-    pid = os.fork()
+    pid = processes.fork()
     if pid == 0:
         code = network_handlers.EXIT_UNKNOWN
         try:
             os.setsid()
-            for number in (signal.SIGTERM, signal.SIGCHLD):
-                signal.signal(number, signal.SIG_DFL)
-            signal.pthread_sigmask(signal.SIG_SETMASK, set())
+            processes.reset_signals()
             code, text = check()
             os.write(output, text.encode(errors="replace")[:_MAX_OUTPUT])
         finally:
             os._exit(code)
-    signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
     return pid
 
 

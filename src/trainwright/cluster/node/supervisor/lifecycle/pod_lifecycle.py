@@ -15,7 +15,6 @@ from trainwright.cluster.node.supervisor.pod_events import PORT_IN_USE
 
 TYPE_CHECKING = False  # importing typing takes four milliseconds at the start of every pod
 if TYPE_CHECKING:
-    import select
     from collections.abc import Callable
 
     from trainwright.cluster.node.supervisor.containers.container import Container
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from trainwright.cluster.node.supervisor.lifecycle.handlers import Handlers
     from trainwright.cluster.node.supervisor.pod_events import EventLog
     from trainwright.cluster.node.supervisor.pod_json import ContainerJson, PodJson
+    from trainwright.cluster.node.supervisor.poller import Poller
 
 
 class PodLifecycle:
@@ -35,7 +35,7 @@ class PodLifecycle:
         inits: list[Container],
         mains: list[Container],
         *,
-        poll: select.poll,
+        poller: Poller,
         execs: ContainerExec,
         proc: str | None,
         on_change: Callable[[Container], None],
@@ -44,7 +44,7 @@ class PodLifecycle:
         self._pod = pod
         self._inits = inits
         self._mains = mains
-        self._poll = poll
+        self._poller = poller
         self._execs = execs
         self._proc = proc
         self._on_change = on_change
@@ -104,9 +104,6 @@ class PodLifecycle:
     def reaped(self, pid: int, status: int) -> None:
         if self._handlers is not None:
             self._handlers.reaped(pid, status)
-
-    def on_output(self, descriptor: int) -> bool:
-        return self._handlers is not None and self._handlers.on_output(descriptor)
 
     def next_at(self, *, stopping: bool) -> float | None:
         found = [self._handlers.next_at] if self._handlers is not None else []
@@ -221,5 +218,5 @@ class PodLifecycle:
         if self._handlers is None:
             from trainwright.cluster.node.supervisor.lifecycle.handlers import Handlers  # most pods have none
 
-            self._handlers = Handlers(self._poll, self._execs, self._proc)
+            self._handlers = Handlers(self._poller, self._execs, self._proc)
         return self._handlers

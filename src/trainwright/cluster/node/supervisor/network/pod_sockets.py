@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from trainwright.cluster.node.supervisor.network.listening_ports import ListeningPorts
     from trainwright.cluster.node.supervisor.network.socket_broker import SocketBroker
     from trainwright.cluster.node.supervisor.pod_json import ContainerJson, PodJson
+    from trainwright.cluster.node.supervisor.poller import Poller
 
 _MAX_REPORTED = 20
 
 
 class PodSockets:
-    """`watch` and `unwatch` are those of the supervisor's loop; `on_port_in_use` gets the ports that programs of the
-    machine have, each once.
+    """`on_port_in_use` gets the ports that programs of the machine have, each once.
 
     A pod with `hostNetwork`, one of an earlier version, or one on a machine whose kernel cannot do it has the ports of
     the machine: its calls are not seen.
@@ -31,13 +31,11 @@ class PodSockets:
         self,
         pod: PodJson,
         *,
-        watch: Callable[[int, Callable[[], None]], None],
-        unwatch: Callable[[int], None],
+        poller: Poller,
         on_port_in_use: Callable[[int], None],
     ) -> None:
         self._pod = pod
-        self._watch = watch
-        self._unwatch = unwatch
+        self._poller = poller
         self._on_port_in_use = on_port_in_use
         self._reported: set[int] = set()
         self._broker: SocketBroker | None = None
@@ -55,8 +53,7 @@ class PodSockets:
         self._broker = SocketBroker(
             PodAddresses(self._pod["address"], self._pod["secondAddress"]),
             proc=proc,
-            watch=self._watch,
-            unwatch=self._unwatch,
+            poller=self._poller,
             on_bound=lambda port: listening.bound(port, time.monotonic()),
             on_taken=self._report_if_taken,
         )

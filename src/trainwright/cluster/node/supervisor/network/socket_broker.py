@@ -23,6 +23,7 @@ from functools import partial
 from trainwright.cluster.linux.call_listener import CallListener, copy_descriptor, process_field, read_memory
 from trainwright.cluster.linux.mounts import libc
 from trainwright.cluster.linux.seccomp import BIND, CONNECT, SENDTO
+from trainwright.cluster.node.supervisor.files import receive
 from trainwright.cluster.node.supervisor.network import pod_addresses
 from trainwright.cluster.node.supervisor.network.advertised_ports import is_advertised
 from trainwright.cluster.node.supervisor.network.pod_addresses import AF_INET6, PodAddresses, SocketAddress
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from trainwright.cluster.linux.call_listener import SocketCall
+    from trainwright.cluster.node.supervisor.poller import Poller
 
 _IPPROTO_MPTCP = 262
 _PROTOCOLS = {
@@ -55,24 +57,21 @@ _PATIENCE, _AGAIN = 0.1, 0.05
 
 
 class SocketBroker:
-    """`proc` is the /proc of the pod's processes, if there is one; `watch` and `unwatch` are those of the supervisor's
-    loop. `on_bound` gets the port of each TCP socket that was bound to the pod's address, `on_taken` one that another
-    socket has."""
+    """`proc` is the /proc of the pod's processes, if there is one. `on_bound` gets the port of each TCP socket that was
+    bound to the pod's address, `on_taken` one that another socket has."""
 
     def __init__(
         self,
         addresses: PodAddresses,
         *,
         proc: str | None,
-        watch: Callable[[int, Callable[[], None]], None],
-        unwatch: Callable[[int], None],
+        poller: Poller,
         on_bound: Callable[[int], None] = lambda _: None,
         on_taken: Callable[[int], None] = lambda _: None,
     ) -> None:
         self._addresses = addresses
         self._proc = proc
-        self._watch = watch
-        self._unwatch = unwatch
+        self._poller = poller
         self._on_bound = on_bound
         self._on_taken = on_taken
         self._undelivered: dict[tuple[int, tuple[int, ...]], tuple[float, int]] = {}
@@ -80,7 +79,7 @@ class SocketBroker:
         before Linux 5.19."""
         self._received, self._sent = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         signal.signal(signal.SIGALRM, lambda *_: None)
-        watch(self._received.fileno(), self._receive_listener)
+        poller.watch(self._received.fileno(), self._receive_listener, urgent=True)
 
     def send_listener(self, descriptor: int) -> None:
         """In a child, before it executes a program: hands the listener of its filter to this process."""
@@ -88,14 +87,12 @@ class SocketBroker:
         os.close(descriptor)
 
     def _receive_listener(self) -> None:
-        _, descriptors, _, _ = socket.recv_fds(self._received, 16, 1)
-        for descriptor in descriptors:
-            os.set_inheritable(descriptor, False)
-            self._watch(descriptor, partial(self._on_call, CallListener(descriptor)))
+        for descriptor in receive(self._received, 16, 1)[1]:
+            self._poller.watch(descriptor, partial(self._on_call, CallListener(descriptor)), urgent=True)
 
     def _on_call(self, listener: CallListener) -> None:
         if not listener.has_processes:
-            self._unwatch(listener.descriptor)
+            self._poller.unwatch(listener.descriptor)
             listener.close()
         elif (call := listener.receive()) is not None:
             result = self._recall(call)

@@ -6,7 +6,6 @@ No kernel setting shows it reliably. Standard library only, because the child is
 import errno
 import json
 import os
-import select
 import signal
 import socket
 import time
@@ -17,11 +16,8 @@ from trainwright.cluster.linux.seccomp import architectures, filter_system_calls
 from trainwright.cluster.linux.trees import remove_tree
 from trainwright.cluster.node.supervisor.network.pod_addresses import PodAddresses
 from trainwright.cluster.node.supervisor.network.socket_broker import SocketBroker
+from trainwright.cluster.node.supervisor.poller import Poller
 from trainwright.cluster.node.supervisor.sandbox import sandbox
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from trainwright.cluster.node.supervisor.pod_json import MountJson
 
 PROGRAM = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "supervise.py")
 
@@ -112,15 +108,14 @@ def _failure(reason: str) -> dict[str, Any]:
 def _run_trial(directory: str, user_namespace: bool) -> None:
     volume, scratch = os.path.join(directory, "volume"), os.path.join(directory, "scratch")
     os.makedirs(volume)
-    sandbox.enter_pod(directory, hostname="sandbox-detection", user_namespace=user_namespace, memory_volumes=[])
+    pod: Any = {"hostname": "sandbox-detection", "ownUsers": user_namespace, "memoryVolumes": [], "hidden": []}
+    sandbox.enter_pod(directory, pod)
     sandbox.make_scratch(scratch)
     target = "/usr/share/trainwright-sandbox-detection/volume"
 
     def inside() -> None:
-        mounts: list[MountJson] = [{"source": volume, "target": target, "readOnly": False}]
-        sandbox.enter_container(
-            directory, scratch=scratch, mounts=mounts, hidden=[], working_directory="/", user_namespace=user_namespace
-        )
+        container: Any = {"mounts": [{"source": volume, "target": target, "readOnly": False}], "cwd": "/"}
+        sandbox.enter_container(directory, pod, container, scratch)
         filter_system_calls()
         with open(f"{target}/written", "xb"):
             pass
@@ -143,13 +138,8 @@ def try_own_ports(proc: str | None = "/proc") -> None:
     """Binds a socket in a child as a program of a pod would; raises OSError unless it gets the address of the pod."""
     if not architectures():
         raise OSError(errno.ENOSYS, f"unknown processor {os.uname().machine}")
-    handlers: dict[int, Callable[[], None]] = {}
-    broker = SocketBroker(
-        PodAddresses(_TRIAL_ADDRESS, _TRIAL_ADDRESS),
-        proc=proc,
-        watch=handlers.__setitem__,
-        unwatch=handlers.__delitem__,
-    )
+    poller = Poller()
+    broker = SocketBroker(PodAddresses(_TRIAL_ADDRESS, _TRIAL_ADDRESS), proc=proc, poller=poller)
     with socket.socket() as own:
         own.bind(("127.0.0.1", 0))
         port = own.getsockname()[1]
@@ -164,11 +154,7 @@ def try_own_ports(proc: str | None = "/proc") -> None:
             os._exit(status)
     deadline = time.monotonic() + _TRIAL_SECONDS
     while (waited := os.waitpid(child, os.WNOHANG))[0] == 0 and time.monotonic() < deadline:
-        poll = select.poll()
-        for descriptor in handlers:
-            poll.register(descriptor, select.POLLIN)
-        for descriptor, _ in poll.poll(10):
-            handlers[descriptor]()
+        poller.wait(10)
     if waited[0] == 0:
         os.kill(child, signal.SIGKILL)
         _, status = os.waitpid(child, 0)

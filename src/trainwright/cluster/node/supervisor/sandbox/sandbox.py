@@ -40,7 +40,7 @@ from trainwright.cluster.node.supervisor.sandbox.volume_mounts import ContainerV
 
 TYPE_CHECKING = False  # importing typing takes four milliseconds at the start of every pod
 if TYPE_CHECKING:
-    from trainwright.cluster.node.supervisor.pod_json import MemoryVolumeJson, MountJson
+    from trainwright.cluster.node.supervisor.pod_json import ContainerJson, PodJson
 
 OVERLAY = "overlay"
 PLAIN = "plain"
@@ -56,38 +56,30 @@ _CLONE_NEWIPC = 0x08000000
 _CLONE_NEWPID = 0x20000000
 
 
-def enter_pod(
-    directory: str,
-    *,
-    hostname: str,
-    user_namespace: bool,
-    memory_volumes: list[MemoryVolumeJson],
-    memory_limit: int | None = None,
-    as_root: bool = False,
-    pid_namespace: bool = True,
-) -> None:
+def enter_pod(directory: str, pod: PodJson, *, pid_namespace: bool = True) -> None:
     """Moves this process into new namespaces for a pod; its next child is pid 1 of the pod. Without `pid_namespace`
     this process is, see `next_child_in_pid_namespace`.
 
-    `user_namespace` creates a user namespace as well, which an unprivileged user needs. With `as_root` the user is root
-    in it, as programs of images expect; otherwise programs see the same user as outside. `directory` is the pod's: the
-    shared memory of its containers is mounted at `shm` in it, volumes of medium Memory at their paths.
+    A pod with users of its own gets a user namespace as well, which an unprivileged user needs: as root, as programs of
+    images expect, or as the same user as outside. `directory` is the pod's: the shared memory of its containers is
+    mounted at `shm` in it, volumes of medium Memory at their paths.
     """
     namespaces = _CLONE_NEWNS | _CLONE_NEWUTS | _CLONE_NEWIPC | (_CLONE_NEWPID if pid_namespace else 0)
-    if not user_namespace:
+    if not pod["ownUsers"]:
         check(libc.unshare(namespaces), "create namespaces")
-    elif as_root:
+    elif pod.get("asRoot"):
         enter_as_root(namespaces)
     else:
         enter_keeping_ids(namespaces)
-    name = hostname.encode()
-    check(libc.sethostname(name, len(name)), f"set the hostname {hostname}")
+    name = pod["hostname"].encode()
+    check(libc.sethostname(name, len(name)), f"set the hostname {pod['hostname']}")
     # Mounts propagate from the host to the pod only: a pod must not keep a disk of the host busy.
     mount(None, "/", None, REC | SLAVE)
     shared_memory = os.path.join(directory, "shm")
     os.makedirs(shared_memory, exist_ok=True)
+    memory_limit = pod.get("memoryLimit")
     _mount_memory(shared_memory, "mode=1777", memory_limit)
-    for volume in memory_volumes:
+    for volume in pod["memoryVolumes"]:
         size, owner = volume.get("size"), volume.get("group")
         options = "mode=1777" if owner is None else f"mode=2777,gid={owner}"
         _mount_memory(volume["path"], options, size or memory_limit)
@@ -138,62 +130,45 @@ def unmount_memory(scratch: str) -> None:
         pass  # it was not mounted
 
 
-def enter_container(
-    directory: str,
-    *,
-    scratch: str,
-    mounts: list[MountJson],
-    hidden: list[str],
-    private: list[str] | None = None,
-    working_directory: str,
-    user_namespace: bool,
-    devices: list[str] | None = None,
-    privileged: bool = False,
-    read_only_root: bool = False,
-    layers: list[str] | None = None,
-    host_files: bool = True,
-    image_volumes: list[str] | None = None,
-) -> None:
+def enter_container(directory: str, pod: PodJson, container: ContainerJson, scratch: str) -> None:
     """Gives this process, a child of pid 1, the root file system of one container.
 
-    `layers` are the directories of an image's layers, the topmost first; `host_files` is True if they lie over the
-    host's files. `image_volumes` are directories of the image that stay writable below a read-only root.
-
-    `scratch` is from `make_scratch`. Each mount has a `source` on the host, a `target` and `readOnly`; `volume` is the
-    directory that the source must not leave, and `hostPath` marks a path of the machine, unlike the files of the node.
-    Targets and the working directory need not exist on the host. `hidden` are directories of the host that the
-    container sees empty and cannot mount. `private` are directories of the host in whose place it has its own.
-    `devices` are those besides the usual ones; a privileged container has all of them and no protection of the kernel's
-    files.
+    `scratch` is from `make_scratch`. Mount targets and the working directory need not exist on the host. A privileged
+    container has all devices and no protection of the kernel's files. The volumes of its image stay writable below a
+    read-only root.
     """
     check(libc.unshare(_CLONE_NEWNS), "create a mount namespace")
     mount(None, "/", None, REC | PRIVATE)
     host_mounts = read_mounts()
-    hidden_directories = HiddenDirectories(hidden, host_mounts)
-    volumes = ContainerVolumes(mounts, host_mounts, hidden=hidden_directories, privileged=privileged)
+    hidden = HiddenDirectories(pod["hidden"], host_mounts)
+    security = container.get("security") or {}  # pods of an earlier version have none
+    privileged, read_only_root = bool(security.get("privileged")), bool(security.get("readOnlyRoot"))
+    image = container.get("root")
+    host_files = image is None or image["hostFiles"]
+    layers = image["layers"] if image else []
+    volumes = ContainerVolumes(container["mounts"], host_mounts, hidden=hidden, privileged=privileged)
     # Relative to the scratch directory, because the options of an overlay cannot hold every character of a path.
     os.chdir(scratch)
     root = os.path.abspath("memory/root")
-    overlays = OverlayLayers(user_namespace, (layers or ()) if host_files else ())
+    overlays = OverlayLayers(pod["ownUsers"], layers if host_files else ())
     if host_files:
         bind(root, root)
-        points = [point for point in mount_points(host_mounts) if not is_below(point, hidden_directories.paths)]
-        populate_with_host(root, overlays, points, replaced=volumes.targets, private=private or ())
+        points = [point for point in mount_points(host_mounts) if not is_below(point, hidden.paths)]
+        populate_with_host(root, overlays, points, replaced=volumes.targets, private=pod.get("privateHomes") or ())
     else:
-        populate_with_image(root, overlays, layers or [])
+        populate_with_image(root, overlays, layers)
     mount_kernel_directories(
         root,
-        user_namespace=user_namespace,
+        user_namespace=pod["ownUsers"],
         privileged=privileged,
-        devices=devices or [],
+        devices=container.get("devices") or [],
         shared_memory=os.path.join(directory, "shm"),
     )
     old_root = _move_into(root)
     overlays.root = ""
-    volumes.mount(working_directory, overlays, host_files=host_files, host_devices=privileged or user_namespace)
-    writable = [
-        _make_writable(path, overlays) for path in image_volumes or () if read_only_root and path not in volumes.targets
-    ]
+    volumes.mount(container["cwd"], overlays, host_files=host_files, host_devices=privileged or pod["ownUsers"])
+    inner = image["volumes"] if image and read_only_root else []
+    writable = [_make_writable(path, overlays) for path in inner if path not in volumes.targets]
     _leave_host(old_root)
     if read_only_root:
         targets = [target for target in overlays.targets if target not in writable]

@@ -5,8 +5,8 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
+from trainwright.cluster.node.supervisor.containers.container_exit import end_of_log, read_message
 from trainwright.cluster.node.supervisor.containers.cri_log import LineFormatter
-from trainwright.cluster.node.supervisor.containers.termination_message import end_of_log, read_message
 
 STAMP = "2026-11-15T04:05:06.123456789Z"
 
