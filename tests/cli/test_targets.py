@@ -7,8 +7,8 @@ import pytest
 from click.testing import CliRunner
 
 from trainwright.cli.errors import CommandError
-from trainwright.cli.flags import data_dir_flag
-from trainwright.cli.targets import TargetOptions, data_dir_at, find_target
+from trainwright.cli.flags import TargetOptions, data_dir_flag
+from trainwright.cli.targets import data_dir_at, find_target
 from trainwright.cluster.datadir import ClusterRecord, DataDir, this_process
 from trainwright.kube.client.kubeconfig import merge_into_kubeconfig
 

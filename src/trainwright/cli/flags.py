@@ -1,10 +1,11 @@
 """Flags that several commands have, types of flag values, and the flag syntax of Go programs."""
 
+import functools
 import os
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import click
 
@@ -14,8 +15,21 @@ F = TypeVar("F", bound=Callable[..., Any])
 # Which cluster
 
 
-def target_flags(command: F) -> F:
-    """The flags of every command that talks to a cluster; `targets.find_target` evaluates them."""
+class TargetOptions(NamedTuple):
+    """The flags that select the target; None: not given."""
+
+    context: str | None = None
+    kubeconfig: Path | None = None
+    data_dir: Path | None = None
+
+
+def target_flags(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds the flags of every command that talks to a cluster, and passes them as `options`, for `find_target`."""
+
+    @functools.wraps(command)
+    def with_options(*args: Any, **values: Any) -> Any:
+        return command(*args, options=TargetOptions(*map(values.pop, TargetOptions._fields)), **values)
+
     decorators = (
         click.option("--context", metavar="NAME", help="Use this context of your kubeconfig."),
         click.option(
@@ -25,9 +39,10 @@ def target_flags(command: F) -> F:
         ),
         data_dir_flag,
     )
+    decorated: Callable[..., Any] = with_options
     for decorate in reversed(decorators):
-        command = decorate(command)
-    return command
+        decorated = decorate(decorated)
+    return decorated
 
 
 def data_dir_flag(command: F) -> F:

@@ -9,18 +9,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from trainwright.cli.errors import CommandError
+from trainwright.cli.flags import TargetOptions
 from trainwright.cli.pods_python import BY_FLAG
 from trainwright.cluster.facade import CONTEXT, ClusterError, ClusterRecord, DataDir
 from trainwright.kube.client.kubeconfig import ClusterConfig, ConfigError, load_kubeconfig
-
-
-@dataclass(frozen=True, slots=True)
-class TargetOptions:
-    """The flags that select the target; None: not given."""
-
-    context: str | None = None
-    kubeconfig: Path | None = None
-    data_dir: Path | None = None
 
 
 class NotRunningError(CommandError):

@@ -14,9 +14,9 @@ from trainwright.api.kinds import PYTORCH
 from trainwright.cli.follow.state.job_state import JobState
 from trainwright.cli.jobs.failure import diagnose_pods
 from trainwright.cli.jobs.pods.ranks import RankPod
+from trainwright.cli.jobs.recorded_runs import recorded_runs
 from trainwright.cli.jobs.references import FoundJob
 from trainwright.cli.jobs.session import Session
-from trainwright.cli.recorded_runs import recorded_runs
 from trainwright.cli.targets import Target
 from trainwright.cluster.facade import DataDir, pod_records
 from trainwright.cluster.node.supervisor.containers import container_status

@@ -20,7 +20,7 @@ import yaml
 
 from tests.support.cluster.embedded_cluster import up_command
 from trainwright.api.kinds import PYTORCH
-from trainwright.cli.recorded_runs import recorded_runs
+from trainwright.cli.jobs.recorded_runs import recorded_runs
 from trainwright.cluster.facade import DataDir
 from trainwright.insight.first_failing_rank import Diagnosis, first_failure
 from trainwright.kube.client.kubeconfig import ClusterConfig

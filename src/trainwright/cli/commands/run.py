@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from trainwright.cli.errors import CommandError, report_errors
-from trainwright.cli.flags import duration, python_path, target_flags
+from trainwright.cli.flags import TargetOptions, duration, python_path, target_flags
 from trainwright.cli.manifests.apply import (
     annotated_for_node,
     apply_job,
@@ -25,7 +25,7 @@ from trainwright.cli.program.digests import with_digests
 from trainwright.cli.program.flags import ProgramCommand, program_arguments, program_flags
 from trainwright.cli.program.request import ProgramFlags, dry_run_text, program_job
 from trainwright.cli.program.source import SUFFIX, Program, find_file, find_module
-from trainwright.cli.targets import NotRunningError, Target, TargetOptions, data_dir_at, find_target
+from trainwright.cli.targets import NotRunningError, Target, data_dir_at, find_target
 from trainwright.kube.client.sync_client import SyncClient
 from trainwright.objects import Object
 
@@ -85,9 +85,7 @@ def command(
     rm: bool,
     dry_run: bool,
     output: str | None,
-    context: str | None,
-    kubeconfig: Path | None,
-    data_dir: Path | None,
+    options: TargetOptions,
     **program: Any,
 ) -> None:
     """Run a program or the jobs in manifests, and follow them until they finish.
@@ -113,7 +111,7 @@ def command(
     inputs = _read_inputs(files, module, program_arguments(), flags, workdir=workdir)
     if output and not dry_run:
         raise CommandError("-o is the format of --dry-run: add --dry-run")
-    target = _find_target(TargetOptions(context, kubeconfig, data_dir), dry_run=dry_run)
+    target = _find_target(options, dry_run=dry_run)
     if target:
         target = target.in_namespace(namespace)
     if python and target and not target.embedded:
@@ -138,7 +136,12 @@ def command(
         elif jobs:
             # The user of a program has not chosen a cleanPodPolicy that leaves pods for debugging.
             ends_ranks = isinstance(inputs, Program)
-            sys.exit(_follow(jobs, client, target, console, timeout=timeout, remove=rm, ends_ranks=ends_ranks))
+            # Imported here, while the pods are starting.
+            from trainwright.cli.follow.report import follow_and_report
+
+            sys.exit(
+                follow_and_report(jobs, client, target, console, timeout=timeout, remove=rm, ends_ranks=ends_ranks)
+            )
 
 
 def _find_target(options: TargetOptions, *, dry_run: bool) -> Target | None:
@@ -214,25 +217,6 @@ def _apply(
         else:
             jobs.append(apply_job(item, client, target, replace=replace, report=console.print))
     return jobs
-
-
-def _follow(
-    jobs: Sequence[Object],
-    client: SyncClient,
-    target: Target,
-    console: Console,
-    *,
-    timeout: float | None,
-    remove: bool,
-    ends_ranks: bool,
-) -> int:
-    """Follows the jobs to their end; returns the exit code."""
-    # Imported here, while the pods are starting.
-    from trainwright.cli.follow.report import follow_and_report
-    from trainwright.cli.follow.state.job_state import state_of
-
-    states = [state_of(job, target) for job in jobs]
-    return follow_and_report(states, client, target, console, timeout=timeout, remove=remove, ends_ranks=ends_ranks)
 
 
 def _suggest_following(items: Sequence[ValidObject], jobs: Sequence[Object], target: Target, console: Console) -> None:

@@ -6,19 +6,18 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 
 import click
 
 from trainwright.cli.errors import report_errors
-from trainwright.cli.flags import target_flags
+from trainwright.cli.flags import TargetOptions, target_flags
 from trainwright.cli.follow.texts.private_file_lines import format_size
 from trainwright.cli.jobs.references import FoundJob, list_jobs
 from trainwright.cli.jobs.session import Session
 from trainwright.cli.jobs.summary import age, duration, finished_state, job_state, ranks
 from trainwright.cli.machine import free_disk, free_memory
 from trainwright.cli.output.tables import hanging, table_lines, terminal_width
-from trainwright.cli.targets import NotRunningError, TargetOptions, data_dir_at, find_target
+from trainwright.cli.targets import NotRunningError, data_dir_at, find_target
 from trainwright.cluster.facade import ClusterRecord, DataDir, PodProcess, disk_warning, pod_records, processes_of
 from trainwright.kube.client.errors import NotFound
 from trainwright.kube.client.requests import raw_request
@@ -40,14 +39,14 @@ _FINISHED_JOBS = 5
 
 @click.command(name="status")
 @target_flags
-def command(context: str | None, kubeconfig: Path | None, data_dir: Path | None) -> None:
+def command(options: TargetOptions) -> None:
     """Show the state of the cluster and its jobs.
 
     Exit codes: 0 running, 1 unreachable or not healthy, 3 no embedded cluster is running.
     """
-    data = data_dir_at(data_dir)
+    data = data_dir_at(options.data_dir)
     try:
-        target = find_target(TargetOptions(context, kubeconfig, data_dir))
+        target = find_target(options)
     except NotRunningError as error:
         click.echo(error.message, err=True)
         sys.exit(NOT_RUNNING)

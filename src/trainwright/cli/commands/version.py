@@ -1,32 +1,30 @@
 """`trainwright version`: prints the version of this program and optionally that of the cluster."""
 
-from pathlib import Path
-
 import click
 
 from trainwright import __version__
-from trainwright.cli.flags import target_flags
+from trainwright.cli.flags import TargetOptions, target_flags
 
 
 @click.command(name="version")
 @click.option("--server", is_flag=True, help="Also print the version of the cluster.")
 @target_flags
-def command(server: bool, context: str | None, kubeconfig: Path | None, data_dir: Path | None) -> None:
+def command(server: bool, options: TargetOptions) -> None:
     """Print the version."""
     click.echo(f"trainwright {__version__}")
     if server:
-        click.echo(_server_version(context, kubeconfig, data_dir))
+        click.echo(_server_version(options))
 
 
-def _server_version(context: str | None, kubeconfig: Path | None, data_dir: Path | None) -> str:
+def _server_version(options: TargetOptions) -> str:
     # Imported here because `trainwright version` alone needs none of it.
     import msgspec
 
     from trainwright.cli.errors import report_errors
-    from trainwright.cli.targets import TargetOptions, find_target
+    from trainwright.cli.targets import find_target
     from trainwright.kube.client.sync_client import SyncClient
 
-    target = find_target(TargetOptions(context, kubeconfig, data_dir))
+    target = find_target(options)
     with report_errors(target.name), SyncClient(target.config) as client:
         answer = msgspec.json.decode(client.raw("GET", "/version"))
     return f"{target.name}: {answer.get('gitVersion', 'unknown')}"

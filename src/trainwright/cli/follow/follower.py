@@ -29,7 +29,7 @@ from trainwright.cli.follow.texts.messages import (
     waiting_lines,
 )
 from trainwright.cli.follow.texts.status_line import Status, render_status, status_of
-from trainwright.cli.jobs.pods.listeners import listener_line
+from trainwright.cli.jobs.pods.pod_states import listener_line
 from trainwright.cli.output.console import Console
 from trainwright.cli.targets import Target, embedded_cluster
 from trainwright.kube.client.async_client import Client
@@ -61,8 +61,7 @@ class Ending(Enum):
 class Follower:
     """Follows the jobs of `states`, whose logs `source` reads.
 
-    While the cluster is unreachable it keeps trying, and tells the user what to do meanwhile. `suggest` writes the
-    commands that it suggests.
+    While the cluster is unreachable it keeps trying, and tells the user what to do meanwhile.
     """
 
     def __init__(
@@ -73,9 +72,7 @@ class Follower:
         printer: LogPrinter,
         console: Console,
         interrupts: Interrupts,
-        *,
         target: Target,
-        suggest: Suggestions,
     ) -> None:
         self._client = client
         self._states = states
@@ -84,7 +81,7 @@ class Follower:
         self._console = console
         self._interrupts = interrupts
         self._target = target
-        self._suggest = suggest
+        self._suggest = Suggestions.of(target)
         self._pods_ended = False
         """True while the cluster is down and the jobs have no processes: the API cannot say that."""
         self._shown_phases: dict[str, str] = {}
@@ -367,17 +364,13 @@ async def _follow(
     states: Sequence[JobState], target: Target, console: Console, printer: LogPrinter, interrupts: Interrupts
 ) -> Ending:
     """Connects again if the embedded cluster has moved to another port; its records are read on meanwhile."""
-    suggest = Suggestions.of(target)
     records = RecordLogs(target.data, states) if target.data else None
     with interrupts.handled():
         while True:
             async with Client(target.config) as client:
                 source: LogSource = records or ApiLogs(client, warn=partial(_warn, console))
-                follower = Follower(
-                    client, states, source, printer, console, interrupts, target=target, suggest=suggest
-                )
                 try:
-                    ending = await follower.run()
+                    ending = await Follower(client, states, source, printer, console, interrupts, target).run()
                 except BaseException:
                     await source.close()
                     raise

@@ -11,7 +11,7 @@ import click
 
 from trainwright.api.job import read_job
 from trainwright.cli.errors import INTERRUPTED, TIMED_OUT
-from trainwright.cli.follow.state.job_state import JobState
+from trainwright.cli.follow.state.job_state import JobState, state_of
 from trainwright.cli.follow.texts.messages import (
     EXIT_CODES,
     Suggestions,
@@ -35,7 +35,7 @@ from trainwright.objects.resources import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_V
 
 
 def follow_and_report(
-    states: Sequence[JobState],
+    jobs: Sequence[Object],
     client: SyncClient,
     target: Target,
     console: Console,
@@ -52,6 +52,7 @@ def follow_and_report(
     `tail` and `ranks` limit the printed lines: to the last ones that exist at first, and to those of some ranks.
     """
     console.live("⠋ starting")
+    states = [state_of(job, target) for job in jobs]
     # Imported here, while the pods are starting, because it takes longer than everything before.
     from trainwright.cli.follow.follower import Ending, follow_jobs
 

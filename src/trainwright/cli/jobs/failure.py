@@ -6,10 +6,10 @@ from dataclasses import replace
 
 from trainwright.cli.jobs.pods.logs import LogRange, read_log
 from trainwright.cli.jobs.pods.ranks import RankPod
+from trainwright.cli.jobs.recorded_runs import recorded_runs
 from trainwright.cli.jobs.references import FoundJob
 from trainwright.cli.jobs.session import Session
 from trainwright.cli.output.console import plain_text
-from trainwright.cli.recorded_runs import recorded_runs
 from trainwright.insight.first_failing_rank import Diagnosis
 from trainwright.insight.job_diagnosis import diagnose_job
 from trainwright.kube.client.errors import ApiError, Unreachable

@@ -8,9 +8,10 @@ import click
 
 from trainwright.api.kinds import GROUP, KINDS, Kind
 from trainwright.cli.errors import CommandError
+from trainwright.cli.flags import TargetOptions
 from trainwright.cli.jobs.session import Session
 from trainwright.cli.spelling import nearest
-from trainwright.cli.targets import TargetOptions, find_target
+from trainwright.cli.targets import find_target
 from trainwright.kube.client.errors import NotFound
 from trainwright.kube.client.sync_client import SyncClient
 from trainwright.objects import Object

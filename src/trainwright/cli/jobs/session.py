@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 import click
 
 from trainwright.cli.errors import report_errors
-from trainwright.cli.flags import target_flags
-from trainwright.cli.targets import Target, TargetOptions, find_target
+from trainwright.cli.flags import TargetOptions, target_flags
+from trainwright.cli.targets import Target, find_target
 from trainwright.kube.client.sync_client import SyncClient
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -40,13 +40,12 @@ def cluster_command(command: F) -> Callable[..., Any]:
     """Adds the flags that select cluster and namespace, and passes a `Session` as the first argument."""
 
     @functools.wraps(command)
-    def connected(*args: Any, **values: Any) -> Any:
-        options = TargetOptions(values.pop("context"), values.pop("kubeconfig"), values.pop("data_dir"))
-        target = find_target(options).in_namespace(values.pop("namespace"))
+    def connected(*args: Any, options: TargetOptions, namespace: str | None, **values: Any) -> Any:
+        target = find_target(options).in_namespace(namespace)
         with report_errors(target.name), SyncClient(target.config) as client:
             return command(Session(target, client), *args, **values)
 
-    namespace = click.option(
+    namespace_flag = click.option(
         "-n", "--namespace", metavar="NAME", help="Use this namespace (default: the namespace of the context)."
     )
-    return namespace(target_flags(connected))
+    return namespace_flag(target_flags(connected))

@@ -21,10 +21,9 @@ from trainwright.api.kinds import KINDS, Kind
 from trainwright.cli.contexts import add_context, user_kubeconfig
 from trainwright.cli.errors import CommandError
 from trainwright.cli.history import append, history_path, run_of
-from trainwright.cli.jobs.metrics import recorded_progress
+from trainwright.cli.jobs.recorded_runs import recorded_progress, recorded_runs
 from trainwright.cli.jobs.summary import finished_state, rank_count
 from trainwright.cli.logging import console_formatter
-from trainwright.cli.recorded_runs import recorded_runs
 from trainwright.cli.up.operator_pod import NAME, NAMESPACE, OperatorLog, OperatorPod, create_operator_objects
 from trainwright.cli.up.up_flags import UpFlags
 from trainwright.cluster.embedded_cluster import EmbeddedCluster

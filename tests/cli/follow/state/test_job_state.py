@@ -14,7 +14,7 @@ from tests.support.objects.jobs import JOB_UID, JobBuilder, PodBuilder, at, temp
 from tests.support.objects.shell_jobs import shell_job
 from trainwright.api.job import read_job
 from trainwright.cli.follow.state.job_state import JobState, state_of
-from trainwright.cli.follow.state.pod_states import pod_state
+from trainwright.cli.jobs.pods.pod_states import pod_state
 from trainwright.cli.targets import Target
 from trainwright.cluster.facade import PodRecord
 from trainwright.kube.client.kubeconfig import ClusterConfig

@@ -5,6 +5,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -88,20 +89,23 @@ _PASSED_ON = ("PIP_", "UV_", "SSL_CERT_", "REQUESTS_CA_BUNDLE", "http_proxy", "h
 @click.option("--plain-http", is_flag=True, help="Reach registries without encryption.")
 @click.option("--iidfile", type=click.Path(path_type=Path), metavar="FILE", help="Write the ID of the image to it.")
 @click.option("-q", "--quiet", is_flag=True, help="Only print the ID of the image.")
-@click.option("--progress", type=click.Choice(["auto", "plain", "tty"]), default="auto", hidden=True)
-@click.option("--rm/--no-rm", default=True, hidden=True)
-@click.option("--force-rm", is_flag=True, hidden=True)
 @click.option(
     "--network",
     type=click.Choice(["default", "host", "none"]),
     default="default",
     help="The network of RUN: that of this machine (default, host), or none.",
 )
-@click.option("--load", is_flag=True, hidden=True)
-@click.option("--compress", is_flag=True, hidden=True)
-@click.option("--provenance", hidden=True)
-@click.option("--sbom", hidden=True)
-@click.option("--cache-from", multiple=True, hidden=True)
+# Flags of Docker that change nothing here.
+@click.option(
+    "--progress", type=click.Choice(["auto", "plain", "tty"]), default="auto", hidden=True, expose_value=False
+)
+@click.option("--rm/--no-rm", default=True, hidden=True, expose_value=False)
+@click.option("--force-rm", is_flag=True, hidden=True, expose_value=False)
+@click.option("--load", is_flag=True, hidden=True, expose_value=False)
+@click.option("--compress", is_flag=True, hidden=True, expose_value=False)
+@click.option("--provenance", hidden=True, expose_value=False)
+@click.option("--sbom", hidden=True, expose_value=False)
+@click.option("--cache-from", multiple=True, hidden=True, expose_value=False)
 @data_dir_flag
 def build_command(
     context: str | None,
@@ -111,20 +115,14 @@ def build_command(
     secrets: tuple[str, ...],
     agents: tuple[str, ...],
     labels: tuple[str, ...],
-    target: str,
     platform: str | None,
-    no_cache: bool,
-    pull: bool,
-    strict: bool,
-    skip_run: tuple[str, ...],
     python: Path | None,
     mirrors: tuple[str, ...],
     plain_http: bool,
-    network: str,
     iidfile: Path | None,
     quiet: bool,
     data_dir: Path | None,
-    **_: object,  # flags of Docker that change nothing here
+    **flags: Any,  # fields of BuildOptions as they are
 ) -> None:
     """Build an image from a Dockerfile and the files in DIR.
 
@@ -149,19 +147,14 @@ def build_command(
             build_args=dict(_build_arg(text, os.environ) for text in build_args),
             secrets=dict(_secret(text, os.environ) for text in secrets),
             ssh=dict(_agent(text, os.environ) for text in agents),
-            network=network,
             labels={name: value for name, _, value in (text.partition("=") for text in labels)},
-            target=target,
             platform=wanted,
-            no_cache=no_cache,
-            pull=pull,
-            strict=strict,
-            skip_run=skip_run,
             python=default_python(python.absolute() if python else None).path,
             hidden=_hidden(store, data_dir),
             environment={name: value for name, value in os.environ.items() if name.startswith(_PASSED_ON)},
             is_root=os.geteuid() == 0,
             created=_source_date(os.environ),
+            **flags,
         )
         registries = _Registries(store, mirrors, plain_http)
         image = build_image(store, options, registries.pull, Progress(quiet=quiet))

@@ -15,9 +15,9 @@ COMMANDS = {
     "df": ("disk", "Show the disk space of images."),
     "pull": ("registries", "Download an image from a registry."),
     "push": ("registries", "Upload an image to a registry."),
-    "login": ("login", "Store the credentials of a registry."),
-    "logout": ("login", "Remove the credentials of a registry."),
-    "map": ("map", "Say what image names mean on this machine."),
+    "login": ("registries", "Store the credentials of a registry."),
+    "logout": ("registries", "Remove the credentials of a registry."),
+    "map": ("names", "Say what image names mean on this machine."),
     "save": ("archives", "Write images into an archive, which `docker load` reads too."),
     "load": ("archives", "Load images from an archive of `docker save`, podman or OCI."),
 }

@@ -6,8 +6,8 @@ import sys
 import click
 
 from trainwright.cli.errors import CommandError
-from trainwright.cli.jobs.metrics import last_metrics
 from trainwright.cli.jobs.pods.waiting_for_end import delete_pods, unfinished_pods, wait_for_end
+from trainwright.cli.jobs.recorded_runs import recorded_progress
 from trainwright.cli.jobs.references import FoundJob, jobs_argument, list_jobs, read_references, resolve_all
 from trainwright.cli.jobs.session import Session, cluster_command
 from trainwright.cli.jobs.summary import finished_state, rank_count
@@ -75,6 +75,7 @@ def _record(session: Session, job: FoundJob) -> None:
     """Keeps the metrics of a run that is deleted before its end."""
     from trainwright.cli.history import append, history_file, run_of
 
-    ranks = rank_count(job.object, job.kind)
-    run = run_of(job.object, state="Deleted", metrics=last_metrics(session, job), ranks=ranks)
+    data = session.target.data
+    metrics = recorded_progress(data, job.uid, job.kind).metrics if data else {}
+    run = run_of(job.object, state="Deleted", metrics=metrics, ranks=rank_count(job.object, job.kind))
     append(history_file(session.target), run)

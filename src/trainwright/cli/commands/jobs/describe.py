@@ -8,9 +8,9 @@ import click
 from trainwright.cli.history import metrics_text
 from trainwright.cli.jobs.events import event_rows, events_of
 from trainwright.cli.jobs.failure import diagnose_pods, diagnosis_lines, evidence_lines, recorded_failure
-from trainwright.cli.jobs.metrics import recorded_progress
-from trainwright.cli.jobs.pods.listeners import listener_line, listening_addresses
+from trainwright.cli.jobs.pods.pod_states import listener_line, listening_addresses, pod_state
 from trainwright.cli.jobs.pods.ranks import RankPod, latest_of_each_rank, local_time, rank_pods
+from trainwright.cli.jobs.recorded_runs import recorded_progress
 from trainwright.cli.jobs.references import FoundJob, find_job, job_argument
 from trainwright.cli.jobs.session import Session, cluster_command
 from trainwright.cli.jobs.summary import duration, finished_state, human_age, job_state
@@ -138,8 +138,6 @@ def _pod_state(pod: RankPod, job_pods: list[Pod]) -> str:
         # SIGTERM is how clean-up, `stop` and scaling down end a pod.
         ended = {"": "Deleted", "0": "Succeeded, cleaned up", "143": "Stopped, cleaned up"}
         return ended.get(_exit_code(pod), "Failed, cleaned up")
-    from trainwright.cli.follow.state.pod_states import pod_state
-
     return pod_state(pod.pod, job_pods)
 
 

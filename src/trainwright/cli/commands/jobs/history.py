@@ -1,18 +1,17 @@
 """`trainwright history`: lists finished runs with their metrics; they stay when jobs are run again or deleted."""
 
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import click
 
-from trainwright.cli.flags import target_flags
+from trainwright.cli.flags import TargetOptions, target_flags
 from trainwright.cli.history import RunRecord, history_file, metrics_text, read_history
 from trainwright.cli.jobs.pods.ranks import local_time
 from trainwright.cli.jobs.references import JobReference, complete_jobs, read_references
 from trainwright.cli.output.formats import object_text, output_flag
 from trainwright.cli.output.tables import table_lines, terminal_width
-from trainwright.cli.targets import NotRunningError, Target, TargetOptions, data_dir_at, find_target
+from trainwright.cli.targets import NotRunningError, Target, data_dir_at, find_target
 from trainwright.kube.client.kubeconfig import ClusterConfig
 from trainwright.objects.times import human_duration, parse_time
 
@@ -23,22 +22,14 @@ from trainwright.objects.times import human_duration, parse_time
 @click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="List only the last N runs.")
 @click.option("-n", "--namespace", metavar="NAME", help="Only runs in this namespace (default: all).")
 @target_flags
-def command(
-    job: tuple[str, ...],
-    output: str,
-    limit: int,
-    namespace: str | None,
-    context: str | None,
-    kubeconfig: Path | None,
-    data_dir: Path | None,
-) -> None:
+def command(job: tuple[str, ...], output: str, limit: int, namespace: str | None, options: TargetOptions) -> None:
     """List finished runs with their last metrics, the latest last.
 
     Runs stay in the history when the job is run again or deleted. The embedded cluster records all runs. Of
     other clusters, the history has the runs that `run` or `logs -f` followed on this machine. RUN is the beginning of
     the job's uid. A narrow terminal shows fewer columns; -o wide shows all.
     """
-    target = _target(TargetOptions(context, kubeconfig, data_dir))
+    target = _target(options)
     runs = [run for run in read_history(history_file(target)) if _matches(run, read_references(job), namespace)]
     shown = runs[-limit:]
     if output in {"json", "yaml"}:

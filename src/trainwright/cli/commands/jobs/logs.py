@@ -76,13 +76,11 @@ def command(
 
 def _follow(session: Session, job: FoundJob, *, rank: str | None, tail: int | None) -> NoReturn:
     from trainwright.cli.follow.report import follow_and_report
-    from trainwright.cli.follow.state.job_state import state_of
 
     ranks = None
     if rank is not None:
         ranks = frozenset(pod.rank for pod in select_rank(rank_pods(session, job), rank))
-    states = [state_of(job.object, session.target)]
-    sys.exit(follow_and_report(states, session.client, session.target, Console.of(), tail=tail, ranks=ranks))
+    sys.exit(follow_and_report([job.object], session.client, session.target, Console.of(), tail=tail, ranks=ranks))
 
 
 def _wanted_runs(runs: list[ContainerRun], *, previous: bool, all_restarts: bool) -> list[ContainerRun]:

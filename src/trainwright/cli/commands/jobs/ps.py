@@ -9,7 +9,7 @@ from trainwright.api.kinds import KINDS, Kind
 from trainwright.api.labels import JOB_NAME
 from trainwright.cli.errors import CommandError
 from trainwright.cli.history import history_file, metrics_text, read_history
-from trainwright.cli.jobs.pods.listeners import MAX_PORTS, listening_addresses
+from trainwright.cli.jobs.pods.pod_states import MAX_PORTS, listening_addresses
 from trainwright.cli.jobs.references import FoundJob, JobReference, jobs_argument, list_jobs, read_references, resolve
 from trainwright.cli.jobs.session import Session, cluster_command
 from trainwright.cli.jobs.summary import age, duration, job_state, present_ranks, ranks, restart_count

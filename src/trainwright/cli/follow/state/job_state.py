@@ -13,7 +13,6 @@ from trainwright.api.labels import rank_of
 from trainwright.api.types import DEFAULT_CLEAN_POD_POLICY
 from trainwright.cli.follow.state.job_warnings import JobWarnings
 from trainwright.cli.follow.state.loss_curve import LossCurve
-from trainwright.cli.follow.state.pod_states import PERMANENT_REASONS, pod_state, waiting_reason
 from trainwright.cli.follow.state.rank_troubles import (
     LateRank,
     RankOutput,
@@ -23,7 +22,13 @@ from trainwright.cli.follow.state.rank_troubles import (
     late_ranks,
     repeated_failure,
 )
-from trainwright.cli.jobs.pods.listeners import declared_ports, listening_ports
+from trainwright.cli.jobs.pods.pod_states import (
+    PERMANENT_REASONS,
+    declared_ports,
+    listening_ports,
+    pod_state,
+    waiting_reason,
+)
 from trainwright.cli.jobs.summary import finished_state
 from trainwright.cli.pods_python import install_command
 from trainwright.cli.targets import Target

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from trainwright.cli.follow.state.pod_states import NORMAL_REASONS, PERMANENT_REASONS, waiting_reason
+from trainwright.cli.jobs.pods.pod_states import NORMAL_REASONS, PERMANENT_REASONS, waiting_reason
 from trainwright.cli.output.console import plain_text
 from trainwright.objects import Object
 from trainwright.objects.kinds.pods import Pod, Waiting

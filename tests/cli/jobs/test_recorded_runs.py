@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from trainwright.api.kinds import PYTORCH
-from trainwright.cli.jobs.metrics import recorded_progress
+from trainwright.cli.jobs.recorded_runs import recorded_progress
 from trainwright.cluster.facade import DataDir
 
 

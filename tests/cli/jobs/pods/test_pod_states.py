@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainwright.cli.jobs.pods.listeners import MAX_PORTS, declared_ports, listening_addresses, listening_ports
+from trainwright.cli.jobs.pods.pod_states import MAX_PORTS, declared_ports, listening_addresses, listening_ports
 from trainwright.objects.kinds.pods import Pod, read_pod
 from trainwright.objects.node_annotations import LISTENING
 
