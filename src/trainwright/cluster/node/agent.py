@@ -20,7 +20,7 @@ from trainwright.cluster.address_lock import AddressLock
 from trainwright.cluster.linux.mounts import is_below
 from trainwright.cluster.linux.user_namespaces import has_subordinate_ids
 from trainwright.cluster.node.devices.nvidia import DriverFiles, read_driver_files
-from trainwright.cluster.node.machine import raise_limit, read_disk, read_machine
+from trainwright.cluster.node.machine import raise_limit, read_disk, read_machine, read_text
 from trainwright.cluster.node.network.hosts import api_server_variables
 from trainwright.cluster.node.network.pod_network import HostsFileWriter, PodNetwork
 from trainwright.cluster.node.node_registration import NodeRegistration, index_version
@@ -80,7 +80,7 @@ class NodeAgent:
         network = PodNetwork(
             self._config.directory,
             self._config.pod_network,
-            machine_hosts=_machine_hosts,
+            machine_hosts=lambda: read_text("/etc/hosts"),
             keeps_addresses=self._config.sandbox.level == PLAIN,
         )
         # Events have the kubelet's name, by which users filter them. Those of a pod's start are written after it.
@@ -270,13 +270,6 @@ def _nfs_support(sandbox: Sandbox, mappings: Mapping[str, str]) -> NfsSupport:
 def _hash(directory: Path) -> str:
     """Names the same directory at every start; another cluster has another."""
     return hashlib.sha256(os.fsencode(directory.absolute())).hexdigest()[:12]
-
-
-def _machine_hosts() -> str:
-    try:
-        return Path("/etc/hosts").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""
 
 
 def _home() -> str:

@@ -52,34 +52,33 @@ class Machine:
 
 def read_machine(directory: Path) -> Machine:
     """`directory` is the node's: the disk of its pods is the ephemeral storage."""
-    disk = os.statvfs(directory)
     architecture = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
     return Machine(
         hostname=platform.node(),
         cpus=len(os.sched_getaffinity(0)),
         memory=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
-        disk=disk.f_blocks * disk.f_frsize,
+        disk=read_disk(directory).size,
         pods=most_pods(),
-        boot_id=_read("/proc/sys/kernel/random/boot_id"),
-        machine_id=_read("/etc/machine-id"),
+        boot_id=read_text("/proc/sys/kernel/random/boot_id").strip(),
+        machine_id=read_text("/etc/machine-id").strip(),
         kernel=platform.release(),
-        os_image=_os_name(_read("/etc/os-release")),
+        os_image=_os_name(),
         architecture=architecture,
         gpus=read_gpus(),
     )
 
 
-def _os_name(text: str) -> str:
-    for line in text.splitlines():
-        key, _, value = line.partition("=")
-        if key == "PRETTY_NAME":
-            return value.strip('"')
-    return "Linux"
-
-
-def _read(path: str) -> str:
+def _os_name() -> str:
     try:
-        return Path(path).read_text(encoding="utf-8").strip()
+        return platform.freedesktop_os_release()["PRETTY_NAME"]
+    except OSError:
+        return "Linux"
+
+
+def read_text(path: str) -> str:
+    """Empty if the file cannot be read."""
+    try:
+        return Path(path).read_text(encoding="utf-8", errors="replace")
     except OSError:
         return ""
 

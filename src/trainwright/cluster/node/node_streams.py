@@ -10,6 +10,7 @@ import os
 import socket
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -182,8 +183,17 @@ class NodeStreams:
             files.skip_to_tail(0)
         # Otherwise the container was waiting for this session: what it has printed meanwhile belongs to it.
         stdin = Pipe(descriptors[0]) if descriptors else None
-        log = _FollowedLog(self._node, uid, container, run, files, self._events)
-        return AttachSession(log, stdin, options, tty=bool(answer["tty"]))
+        return AttachSession(
+            node=self._node,
+            uid=uid,
+            container=container,
+            run=run,
+            tty=bool(answer["tty"]),
+            options=options,
+            stdin=stdin,
+            files=files,
+            events=self._events,
+        )
 
     def _send(self, connection: socket.socket, pod: Object, request: Object, descriptors: list[int]) -> None:
         key = session_key(self._session_secret, _uid(pod))
@@ -289,38 +299,54 @@ class ExecSession:
         self._connection.close()
 
 
+@dataclass(eq=False, kw_only=True)
 class AttachSession:
-    def __init__(self, log: "_FollowedLog", stdin: Pipe | None, options: StreamOptions, *, tty: bool) -> None:
-        self._log = log
-        self._stdin = stdin
-        self._options = options
-        self._tty = tty
-        self._ended = asyncio.Event()
+    """The output of one run of a container, byte for byte, and its input if the client writes it."""
+
+    node: Path
+    uid: str
+    container: str
+    run: int
+    tty: bool
+    options: StreamOptions
+    stdin: Pipe | None
+    files: LogFiles
+    events: FileEvents
+    _ended: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
     def outputs(self) -> list[AsyncGenerator[Output, None]]:
         return [self._output()]
 
     async def _output(self) -> AsyncGenerator[Output, None]:
+        directory = find_pod(self.node, self.uid)
         try:
-            async for output in self._log.follow():
-                if self._options.stderr if output.is_error else self._options.stdout:
-                    yield output
+            with self.events.watching(directory, directory / "logs" / self.container) as changes:
+                last = False
+                while not last:
+                    changes.clear()
+                    # The order matters: a container's last output is in the log before its end is recorded.
+                    last = run_has_ended(find_pod(self.node, self.uid), self.container, self.run)
+                    for output in (output for records in self.files.read() for output in _outputs(records)):
+                        if self.options.stderr if output.is_error else self.options.stdout:
+                            yield output
+                    if not last:
+                        await changes.wait()
         finally:
             self._ended.set()
 
     async def write(self, data: bytes) -> None:
-        if self._stdin is not None and self._options.stdin:
-            await self._stdin.write(data)
+        if self.stdin is not None and self.options.stdin:
+            await self.stdin.write(data)
 
     def close_stdin(self) -> None:
-        if self._stdin is not None and not self._tty:
-            self._stdin.close()
+        if self.stdin is not None and not self.tty:
+            self.stdin.close()
 
     def resize(self, width: int, height: int) -> None:
-        if self._stdin is not None and self._tty:
+        if self.stdin is not None and self.tty:
             with suppress(OSError):
-                terminals.resize(self._stdin.descriptor, width, height)
+                terminals.resize(self.stdin.descriptor, width, height)
 
     async def wait(self) -> int:
         """Returns when the container has ended; its exit code is in the pod's status."""
@@ -328,38 +354,9 @@ class AttachSession:
         return 0
 
     def close(self) -> None:
-        if self._stdin is not None:
-            self._stdin.close()
-        self._log.close()
-
-
-class _FollowedLog:
-    """The output of one run of a container, byte for byte."""
-
-    def __init__(self, node: Path, uid: str, container: str, run: int, files: LogFiles, events: FileEvents) -> None:
-        self._node = node
-        self._uid = uid
-        self._container = container
-        self._run = run
-        self._files = files
-        self._events = events
-
-    async def follow(self) -> AsyncGenerator[Output, None]:
-        directory = find_pod(self._node, self._uid)
-        with self._events.watching(directory, directory / "logs" / self._container) as changes:
-            while True:
-                changes.clear()
-                # The order matters: a container's last output is in the log before its end is recorded.
-                last = run_has_ended(find_pod(self._node, self._uid), self._container, self._run)
-                for records in self._files.read():
-                    for output in _outputs(records):
-                        yield output
-                if last:
-                    return
-                await changes.wait()
-
-    def close(self) -> None:
-        self._files.close()
+        if self.stdin is not None:
+            self.stdin.close()
+        self.files.close()
 
 
 def _outputs(records: bytes) -> list[Output]:

@@ -32,6 +32,8 @@ class PodRecorder:
     def __init__(self, recorder: EventRecorder) -> None:
         self._recorder = recorder
         self._reported = Deduplicator[str, PodWarning]()
+        self._seen: dict[str, int] = {}
+        """The number of the last relayed event, by uid of the pod."""
 
     def warn(self, pod: Object, *warnings: PodWarning) -> None:
         for warning in warnings:
@@ -48,17 +50,8 @@ class PodRecorder:
         """An event about a container."""
         self._recorder.record({**object_reference(pod), "fieldPath": path}, type_, reason, message)
 
-    def forget(self, uid: str) -> None:
-        self._reported.forget(uid)
-
-
-class EventRelay:
-    def __init__(self, recorder: EventRecorder) -> None:
-        self._recorder = recorder
-        self._seen: dict[str, int] = {}
-        """The number of the last recorded event, by uid of the pod."""
-
     async def relay(self, pod: Object, directory: PodDirectory) -> None:
+        """Records the new events of the pod's supervisor."""
         events = read_events(str(directory.path))
         if not events:
             return
@@ -67,16 +60,17 @@ class EventRelay:
             self._seen[uid] = _read_seen(directory)
         for event in events:
             if event["number"] > self._seen[uid]:
-                await self._record(pod, event, directory)
+                await self._relay(pod, event, directory)
         if events[-1]["number"] != self._seen[uid]:
             self._seen[uid] = events[-1]["number"]
             with contextlib.suppress(OSError):  # a full disk: an event may be recorded again by the next agent
                 write_json(str(directory.path / "events-seen.json"), {"number": self._seen[uid]}, durable=False)
 
     def forget(self, uid: str) -> None:
+        self._reported.forget(uid)
         self._seen.pop(uid, None)
 
-    async def _record(self, pod: Object, event: EventJson, directory: PodDirectory) -> None:
+    async def _relay(self, pod: Object, event: EventJson, directory: PodDirectory) -> None:
         about = pod
         if event["container"]:
             field = "initContainers" if event["init"] else "containers"

@@ -4,6 +4,7 @@ import asyncio
 import os
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
@@ -61,32 +62,20 @@ class Namespaces:
         return bool(labels.get(ENFORCE, PRIVILEGED) == PRIVILEGED)
 
 
+@dataclass(eq=False, kw_only=True)
 class PodStarter:
-    def __init__(
-        self,
-        node: NodeConfig,
-        supervisors: Supervisors,
-        recorder: PodRecorder,
-        *,
-        network: PodNetwork,
-        volumes: VolumeManager,
-        namespaces: Namespaces,
-        images: PodImages,
-        gpus: GpuAllocations,
-        clock: Callable[[], datetime],
-    ) -> None:
-        self._node = node
-        self._supervisors = supervisors
-        self._recorder = recorder
-        self._network = network
-        self._volumes = volumes
-        self._namespaces = namespaces
-        self._images = images
-        self._gpus = gpus
-        self._clock = clock
-        self._first_seen: dict[str, float] = {}
-        self.waiting_for_names: set[str] = set()
-        """Uids of pods whose peers have no address yet; to be started again when names change."""
+    node: NodeConfig
+    supervisors: Supervisors
+    recorder: PodRecorder
+    network: PodNetwork
+    volumes: VolumeManager
+    namespaces: Namespaces
+    images: PodImages
+    gpus: GpuAllocations
+    clock: Callable[[], datetime]
+    waiting_for_names: set[str] = field(default_factory=set)
+    """Uids of pods whose peers have no address yet; to be started again when names change."""
+    _first_seen: dict[str, float] = field(default_factory=dict)
 
     def see(self, uid: str) -> None:
         """From now on the pod waits for its peers' names, for some seconds."""
@@ -102,9 +91,9 @@ class PodStarter:
         config = directory.runtime_config
         if config is None:
             return True
-        variables = self._network.service_variables(pod)
+        variables = self.network.service_variables(pod)
         hosts = {container["env"].get(API_SERVER_HOST) for container in config["containers"]}
-        return config["address"] != self._network.add_pod(pod) or not hosts <= {None, variables.get(API_SERVER_HOST)}
+        return config["address"] != self.network.add_pod(pod) or not hosts <= {None, variables.get(API_SERVER_HOST)}
 
     async def start(self, pod: Object, directory: PodDirectory) -> tuple[WaitingReason, ...]:
         """Starts the supervisor of a pod; returns why the pod has to wait if it cannot be started yet."""
@@ -113,45 +102,45 @@ class PodStarter:
         except OSError as error:  # for example a full disk, or no process can be started
             text = f"{error.filename}: {error.strerror}" if error.filename else str(error)
             if error.errno in DISK_FULL:
-                text = f"{text}; {how_to_free(self._node.directory)}"
+                text = f"{text}; {how_to_free(self.node.directory)}"
             waiting = (WaitingReason(reason="FailedCreatePodSandBox", message=text),)
-            self._recorder.warn_of_waiting(pod, waiting)
+            self.recorder.warn_of_waiting(pod, waiting)
             return waiting
 
     async def _start(self, pod: Object, directory: PodDirectory) -> tuple[WaitingReason, ...]:
-        if not self._gpus.allocate(pod):
-            text = f"{GPU_RESOURCE}: too few of the {len(self._node.machine.gpus)} GPUs of this node are free"
+        if not self.gpus.allocate(pod):
+            text = f"{GPU_RESOURCE}: too few of the {len(self.node.machine.gpus)} GPUs of this node are free"
             return (WaitingReason(reason="InsufficientGPUs", message=text),)
         try:
-            objects = await self._volumes.objects_for_start(pod)
+            objects = await self.volumes.objects_for_start(pod)
         except PodConfigError as error:
             reasons = (WaitingReason(reason="FailedMount", message=str(error)),)
-            self._recorder.warn_of_waiting(pod, reasons)
+            self.recorder.warn_of_waiting(pod, reasons)
             return reasons
-        images = await self._images.prepare(pod, directory)
+        images = await self.images.prepare(pod, directory)
         if not isinstance(images, dict):
             return images
         context = self.context(
             pod,
             directory,
             images,
-            private_homes=() if await self._namespaces.open_homes(pod["metadata"]["namespace"]) else self._node.homes,
+            private_homes=() if await self.namespaces.open_homes(pod["metadata"]["namespace"]) else self.node.homes,
         )
         config = generate_runtime_config(pod, context, objects)
         if not isinstance(config, RuntimeConfig):
-            self._recorder.warn_of_waiting(pod, config)
+            self.recorder.warn_of_waiting(pod, config)
             return config
         if waiting := self._wait_for_names(pod, config, context):
             return waiting
-        self._network.write_hosts_files()  # the hosts file must exist before the supervisor mounts it
+        self.network.write_hosts_files()  # the hosts file must exist before the supervisor mounts it
         if any((context.gpus or {}).values()):
             make_shared_memory(Path(context.shared_memory))
         # In a thread: it waits for the disk.
-        if waiting := await asyncio.to_thread(set_up_pod, directory, config, self._node.find_hidden):
-            self._recorder.warn_of_waiting(pod, waiting)
+        if waiting := await asyncio.to_thread(set_up_pod, directory, config, self.node.find_hidden):
+            self.recorder.warn_of_waiting(pod, waiting)
             return waiting
-        await self._supervisors.start(pod["metadata"]["uid"], directory)
-        self._recorder.warn(pod, *config.warnings)
+        await self.supervisors.start(pod["metadata"]["uid"], directory)
+        self.recorder.warn(pod, *config.warnings)
         return ()
 
     def context(
@@ -164,17 +153,17 @@ class PodStarter:
     ) -> PodContext:
         pythons = self._pythons(pod, images or {})
         return PodContext(
-            node=self._node,
-            address=self._network.add_pod(pod),
+            node=self.node,
+            address=self.network.add_pod(pod),
             directory=str(directory.path),
-            hosts_file=str(self._network.hosts_file(pod)),
+            hosts_file=str(self.network.hosts_file(pod)),
             private_homes=private_homes,
             installations={python: find_installations(python) for python in pythons},
-            started_at=started_at(pod, self._clock()),
+            started_at=started_at(pod, self.clock()),
             service_variables=self._service_variables(pod),
-            names=self._network.addresses_for(pod) if self._node.sandbox.level == PLAIN else {},
-            gpus=self._gpus.of_pod(pod["metadata"]["uid"]) if self._node.machine.gpus else None,
-            shared_memory=f"{self._node.shared_memory}/{pod['metadata']['namespace']}",
+            names=self.network.addresses_for(pod) if self.node.sandbox.level == PLAIN else {},
+            gpus=self.gpus.of_pod(pod["metadata"]["uid"]) if self.node.machine.gpus else None,
+            shared_memory=f"{self.node.shared_memory}/{pod['metadata']['namespace']}",
             images=images or {},
             has_resolver=os.path.exists("/etc/resolv.conf"),  # noqa: PTH110 - on every start
             open_mpis=find_open_mpis(pythons),
@@ -182,21 +171,21 @@ class PodStarter:
 
     def _service_variables(self, pod: Object) -> dict[str, str]:
         """At `plain` without those of the API server: no token is where clients look for it, and JAX fails then."""
-        found = self._node.service_variables | self._network.service_variables(pod)
-        if self._node.sandbox.level == PLAIN:
+        found = self.node.service_variables | self.network.service_variables(pod)
+        if self.node.sandbox.level == PLAIN:
             return {name: value for name, value in found.items() if not name.startswith("KUBERNETES_")}
         return found
 
     def _pythons(self, pod: Object, images: Mapping[str, ContainerImage]) -> list[str]:
         """The Pythons of containers on the files of this machine."""
-        of_pod = (pod["metadata"].get("annotations") or {}).get(PYTHON) or self._node.settings.python
+        of_pod = (pod["metadata"].get("annotations") or {}).get(PYTHON) or self.node.settings.python
         return [of_pod, *(image.python for image in images.values() if image.python)]
 
     def _wait_for_names(self, pod: Object, config: RuntimeConfig, context: PodContext) -> tuple[WaitingReason, ...]:
         """At `plain` names are replaced by addresses before the start, so the pod waits a while for its peers."""
         uid, namespace = pod["metadata"]["uid"], pod["metadata"]["namespace"]
         self.waiting_for_names.discard(uid)
-        if self._node.sandbox.level != PLAIN:
+        if self.node.sandbox.level != PLAIN:
             return ()
         containers = [*config.pod_json["initContainers"], *config.pod_json["containers"]]
         missing = set().union(*(unresolved_names(found["env"], namespace, context.names) for found in containers))
@@ -208,5 +197,5 @@ class PodStarter:
             # Without a message: usual for peers that start together.
             return (WaitingReason(reason=container_status.CONTAINER_CREATING, message=""),)
         text = f"started with unresolved names: {names}; at sandbox plain names are resolved only before the start"
-        self._recorder.warn(pod, PodWarning("UnresolvedName", text))
+        self.recorder.warn(pod, PodWarning("UnresolvedName", text))
         return ()

@@ -27,7 +27,7 @@ from trainwright.cluster.node.pods.images.pod_images import PodImages
 from trainwright.cluster.node.pods.local_storage import EVICTED, GRACE_SECONDS, exceeded_limit, limited_volumes
 from trainwright.cluster.node.pods.node_config import NodeConfig
 from trainwright.cluster.node.pods.pod_directory import PodDirectory, SupervisorProcess, pod_directories
-from trainwright.cluster.node.pods.pod_recorder import EventRelay, PodRecorder
+from trainwright.cluster.node.pods.pod_recorder import PodRecorder
 from trainwright.cluster.node.pods.pod_starter import Namespaces, PodStarter, started_at
 from trainwright.cluster.node.pods.pod_status import empty_state, field_path, is_finished
 from trainwright.cluster.node.pods.running_supervisors import Supervisors
@@ -73,7 +73,6 @@ class PodWorkers:
         self._gpus = GpuAllocations(node.machine.gpus)
         self._disk_pressure = False
         self._recorder = PodRecorder(recorder)
-        self._events = EventRelay(recorder)
         self._generations: dict[str, int] = {}
         """The generation of the spec that the supervisor knows, by uid of the pod."""
         self.store: Store[Object] = Store(
@@ -83,9 +82,9 @@ class PodWorkers:
         self.volumes = VolumeManager(client, on_change=self._on_object_change, clock=clock)
         self.namespaces = Namespaces(client)
         self._starter = PodStarter(
-            node,
-            self._supervisors,
-            self._recorder,
+            node=node,
+            supervisors=self._supervisors,
+            recorder=self._recorder,
             network=network,
             volumes=self.volumes,
             namespaces=self.namespaces,
@@ -94,9 +93,9 @@ class PodWorkers:
             clock=clock,
         )
         self._statuses = StatusManager(
-            client,
-            self.store,
-            self._recorder,
+            client=client,
+            store=self.store,
+            recorder=self._recorder,
             network=network,
             images=self._images,
             gpus=self._gpus,
@@ -230,12 +229,12 @@ class PodWorkers:
         self, pod: Object, directory: PodDirectory, waiting: tuple[WaitingReason, ...], *, deleting: bool
     ) -> None:
         """Writes events and status, and deletes the object of a deleted pod that has ended."""
-        await self._events.relay(pod, directory)
+        await self._recorder.relay(pod, directory)
         state = directory.state
         if state is not None or not deleting:
             pod = await self._statuses.update(pod, directory, state, waiting)
         if deleting and pod["metadata"]["uid"] not in self._supervisors:
-            await self._events.relay(pod, directory)  # the supervisor may have ended while the status was written
+            await self._recorder.relay(pod, directory)  # the supervisor may have ended while the status was written
             await self._statuses.delete_object(pod)
 
     def _directory_of(self, uid: str) -> PodDirectory:
@@ -344,7 +343,6 @@ class PodWorkers:
         self._recorder.forget(uid)
         self.volumes.forget(uid)
         self._images.forget(uid)
-        self._events.forget(uid)
         self._generations.pop(uid, None)
         if directory.owner is not None:
             self._on_retired(await asyncio.to_thread(directory.retire))

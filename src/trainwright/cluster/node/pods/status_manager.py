@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import datetime
 
 from trainwright.cluster.node.devices.allocation import GpuAllocations
@@ -28,29 +29,18 @@ from trainwright.objects.node_annotations import HOST_FILES, LISTENING, SANDBOX,
 from trainwright.objects.resources import PODS
 
 
+@dataclass(eq=False, kw_only=True)
 class StatusManager:
     """`sandbox` is the level in force, which every pod shows. Responses are remembered in `store`."""
 
-    def __init__(
-        self,
-        client: Client,
-        store: Store[Object],
-        recorder: PodRecorder,
-        *,
-        network: PodNetwork,
-        images: PodImages,
-        gpus: GpuAllocations,
-        sandbox: str,
-        clock: Callable[[], datetime],
-    ) -> None:
-        self._client = client
-        self._store = store
-        self._recorder = recorder
-        self._network = network
-        self._images = images
-        self._gpus = gpus
-        self._sandbox = sandbox
-        self._clock = clock
+    client: Client
+    store: Store[Object]
+    recorder: PodRecorder
+    network: PodNetwork
+    images: PodImages
+    gpus: GpuAllocations
+    sandbox: str
+    clock: Callable[[], datetime]
 
     async def update(
         self, pod: Object, directory: PodDirectory, state: PodState | None, waiting: tuple[WaitingReason, ...]
@@ -62,8 +52,8 @@ class StatusManager:
         before = pod.get("status") or {}
         metadata = pod["metadata"]
         uid, name, namespace = metadata["uid"], metadata["name"], metadata["namespace"]
-        address = self._network.address_of(uid) or before.get("podIP") or self._network.add_pod(pod)
-        image_ids = self._images.ids(uid, directory) if state is not None else {}
+        address = self.network.address_of(uid) or before.get("podIP") or self.network.add_pod(pod)
+        image_ids = self.images.ids(uid, directory) if state is not None else {}
         status = pod_status(
             pod,
             address=address,
@@ -71,14 +61,14 @@ class StatusManager:
             state=state,
             waiting=waiting,
             image_ids=image_ids,
-            now=self._clock(),
+            now=self.clock(),
         )
         if status["phase"] in FINISHED_PHASES:
-            self._gpus.release(uid)  # before the status lets the scheduler bind the next pod
-        annotations: dict[str, str | None] = {SANDBOX: self._sandbox}
+            self.gpus.release(uid)  # before the status lets the scheduler bind the next pod
+        annotations: dict[str, str | None] = {SANDBOX: self.sandbox}
         if state is not None and (restarts := shutdown_restarts(state)):
             annotations[SHUTDOWN_RESTARTS] = str(restarts)
-        if containers := self._images.over_host_files(uid):
+        if containers := self.images.over_host_files(uid):
             annotations[HOST_FILES] = ",".join(containers)
         present = metadata.get("annotations") or {}
         listening = ",".join(map(str, state.get("listening") or ())) if state is not None else ""
@@ -90,20 +80,20 @@ class StatusManager:
         # The status subresource accepts annotations too: one write for both.
         change = {"metadata": {"uid": uid, "annotations": annotations}, "status": status}
         try:
-            pod = await self._client.patch(PODS, name, change, namespace=namespace, subresource="status")
+            pod = await self.client.patch(PODS, name, change, namespace=namespace, subresource="status")
         except (NotFound, Conflict):
             return pod  # deleted, or replaced by another pod of the same name, as the watch will show
-        self._store.remember(pod)
-        for event in transitions(pod, before, status, pulled=self._images.pulled_for(uid)):
-            self._recorder.record_about(pod, event.field_path, event.reason, event.message, type_=event.type)
+        self.store.remember(pod)
+        for event in transitions(pod, before, status, pulled=self.images.pulled_for(uid)):
+            self.recorder.record_about(pod, event.field_path, event.reason, event.message, type_=event.type)
         if is_finished(pod):
-            self._network.finish_pod(uid)
+            self.network.finish_pod(uid)
         return pod
 
     async def delete_object(self, pod: Object) -> None:
         """Deletes a pod whose processes have ended from the API."""
         metadata = pod["metadata"]
         with contextlib.suppress(NotFound, Conflict):  # already deleted, or another pod has the name
-            await self._client.delete(
+            await self.client.delete(
                 PODS, metadata["name"], namespace=metadata["namespace"], uid=metadata["uid"], grace_period_seconds=0
             )

@@ -8,7 +8,7 @@ import os
 import posixpath
 import shutil
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -96,14 +96,7 @@ def _absolute_link(pod: PodJson, wanted: str) -> str | None:
 
 def _in_running_containers(directory: Path, wanted: str) -> list[PodFile]:
     """Through /proc/PID/root, the program's own view: volumes and layers included."""
-    for container in running_containers(directory):
-        root = Path(f"/proc/{container.pid}/root")
-        try:
-            if found := _below(_resolve(root, wanted), wanted, root):
-                return found
-        except OSError:
-            continue  # not allowed to look, or the program has ended meanwhile
-    return []
+    return _in_roots([f"/proc/{container.pid}/root" for container in running_containers(directory)], wanted)
 
 
 def _in_layers(directory: Path, wanted: str) -> list[PodFile]:
@@ -140,13 +133,17 @@ def _mount_of(pod: PodJson, wanted: str) -> MountJson | None:
 def _in_image(pod: PodJson, wanted: str) -> list[PodFile]:
     """In the topmost layer that has it."""
     roots = [root for container in pod["containers"] if (root := container.get("root")) is not None]
-    for layer in (layer for root in roots for layer in root["layers"]):
+    return _in_roots([layer for root in roots for layer in root["layers"]], wanted)
+
+
+def _in_roots(roots: Iterable[str], wanted: str) -> list[PodFile]:
+    """In the first of these root directories that has it."""
+    for root in map(Path, roots):
         try:
-            found = _below(_resolve(Path(layer), wanted), wanted, Path(layer))
+            if found := _below(_resolve(root, wanted), wanted, root):
+                return found
         except OSError:
-            continue
-        if found:
-            return found
+            continue  # not allowed to look, or the program has ended meanwhile
     return []
 
 

@@ -34,11 +34,14 @@ def lifecycle_settings(
     }
     if sidecar:
         settings["sidecar"] = True
-    probes = {
-        kind: _probe(spec[field], spec, field, address, variables, adapt)
-        for kind, field in _PROBES.items()
-        if spec.get(field)
-    }
+    probes: dict[str, ProbeJson] = {}
+    for kind, field in _PROBES.items():
+        if probe := spec.get(field):
+            if action := probe.get("exec"):
+                place, words = f"{field}.exec.command", action.get("command") or []
+                words = expand_arguments(words, variables, container=spec["name"], field=place)
+                probe = {**probe, "exec": {"command": words}}
+            probes[kind] = _probe(probe, _handler(probe, spec, address, _PROBE_AGENT, adapt))
     if probes:
         settings["probes"] = probes
     lifecycle = spec.get("lifecycle") or {}
@@ -62,20 +65,9 @@ def termination_mount(spec: Object, directory: str) -> MountJson:
     return {"source": termination_file(spec, directory), "target": target, "readOnly": False}
 
 
-def _probe(
-    probe: Object,
-    spec: Object,
-    field: str,
-    address: str,
-    variables: Mapping[str, str],
-    adapt: Callable[[str], str],
-) -> ProbeJson:
-    if action := probe.get("exec"):
-        place = f"{field}.exec.command"
-        words = expand_arguments(action.get("command") or [], variables, container=spec["name"], field=place)
-        probe = {**probe, "exec": {"command": words}}
+def _probe(probe: Object, handler: HandlerJson) -> ProbeJson:
     settings: ProbeJson = {
-        "handler": _handler(probe, spec, address, _PROBE_AGENT, adapt),
+        "handler": handler,
         "delay": probe.get("initialDelaySeconds") or 0,
         "period": probe.get("periodSeconds") or 10,
         "timeout": probe.get("timeoutSeconds") or 1,

@@ -198,8 +198,10 @@ def image_security(pod: Object, spec: Object, path: str, image: ContainerImage, 
     inside = node
     if node.user_namespace:
         inside = replace(node, user=0, user_namespace=not node.has_many_users)
-    checked = pod if user == 0 else _without_non_root(pod)
-    found = container_security(checked, _without_non_root_container(spec, user), path, inside)
+    # The image has a user of its own, which was checked above.
+    checked_pod = pod if user == 0 else {**pod, "spec": _without_non_root(pod["spec"])}
+    checked = spec if user is not None else _without_non_root(spec)
+    found = container_security(checked_pod, checked, path, inside)
     config, not_honoured = found.config.copy(), list(found.not_honoured)
     if node.user_namespace:
         config |= {"privileged": False, "filtered": True}
@@ -236,16 +238,6 @@ def _check_user_of_image(pod: Object, spec: Object, image: ContainerImage, uid: 
         raise PodConfigError(f"container has runAsNonRoot and image will run as root {where}")
 
 
-def _without_non_root(pod: Object) -> Object:
-    """Checked here, because the image has a user of its own."""
-    context = pod["spec"].get("securityContext") or {}
-    if not context.get("runAsNonRoot"):
-        return pod
-    return {**pod, "spec": {**pod["spec"], "securityContext": {**context, "runAsNonRoot": None}}}
-
-
-def _without_non_root_container(spec: Object, user: int | None) -> Object:
-    context = spec.get("securityContext") or {}
-    if user is not None or not context.get("runAsNonRoot"):
-        return spec
-    return {**spec, "securityContext": {**context, "runAsNonRoot": None}}
+def _without_non_root(spec: Object) -> Object:
+    """The spec of a pod or container without this field of its security context."""
+    return {**spec, "securityContext": {**(spec.get("securityContext") or {}), "runAsNonRoot": None}}

@@ -4,8 +4,6 @@ A pod waits until all its images are there; its status and events say for what, 
 """
 
 import asyncio
-import base64
-import binascii
 import contextlib
 import functools
 import time
@@ -18,7 +16,7 @@ import msgspec
 from trainwright.cluster.images.blobs import StoreError
 from trainwright.cluster.images.formats import FormatError
 from trainwright.cluster.images.layers.unpacked import UnpackedLayers, unpack_command
-from trainwright.cluster.images.mappings import ImageMapping, ImageMappings
+from trainwright.cluster.images.mappings import ImageMappings
 from trainwright.cluster.images.reference import ImageReference, InvalidReferenceError
 from trainwright.cluster.images.store import Image, ImageStore
 from trainwright.cluster.node.pods.config.container_image import ContainerImage, is_host_image
@@ -31,6 +29,7 @@ from trainwright.cluster.node.pods.node_config import NodeConfig
 from trainwright.cluster.node.pods.pod_directory import PodDirectory
 from trainwright.cluster.node.pods.pod_recorder import PodRecorder
 from trainwright.cluster.node.pods.pod_status import field_path
+from trainwright.cluster.node.referenced_objects import secret_data
 from trainwright.cluster.node.supervisor.containers.container_status import CONTAINER_CREATING
 from trainwright.cluster.node.supervisor.sandbox.sandbox import PLAIN
 from trainwright.kube.client.async_client import Client
@@ -205,7 +204,7 @@ class PodImages:
         mapping = self._mappings.find(name)
         if mapping is not None and mapping.python:
             return ContainerImage(python=mapping.python)
-        wanted = _mapped_image(mapping) or name
+        wanted = (mapping.image if mapping is not None else "") or name
         try:
             reference = ImageReference.parse(wanted)
         except InvalidReferenceError as error:
@@ -436,16 +435,10 @@ class PodImages:
         return str(answer.get("error", ""))
 
 
-def _mapped_image(mapping: ImageMapping | None) -> str:
-    return mapping.image if mapping is not None else ""
-
-
 def _secret_value(secret: Object) -> bytes:
-    data = secret.get("data") or {}
+    """Raises ValueError if the secret has no credentials, or if they are not base64."""
+    data = secret_data(secret)
     for key in _SECRET_KEYS:
         if key in data:
-            try:
-                return base64.b64decode(data[key])
-            except binascii.Error as error:
-                raise ValueError(key) from error
+            return data[key]
     raise ValueError("no docker config in the secret")
