@@ -10,6 +10,7 @@ import pytest
 from tests.support.cluster.raw_api import RawApi, Reply
 from tests.support.objects.manifests import bind, deployment, pod
 from tests.support.objects.widgets import definition, install, widget
+from tests.support.waiting import eventually
 
 
 class TestScale:
@@ -44,8 +45,13 @@ class TestScale:
     async def test_stale_scale_conflicts(self, api: RawApi) -> None:
         path = await self.deployed(api)
         assert (await self.put(api, path, {"replicas": 3}, resourceVersion="1")).code == 409
-        current = (await api.get(path)).metadata["resourceVersion"]
-        assert (await self.put(api, path, {"replicas": 3}, resourceVersion=current)).code == 200
+
+        async def put_current() -> Reply:
+            current = (await api.get(path)).metadata["resourceVersion"]
+            return await self.put(api, path, {"replicas": 3}, resourceVersion=current)
+
+        # The real server's controller may write the Deployment in between, a few times.
+        await eventually(put_current, lambda reply: reply.code == 200)
 
     async def test_selector_of_the_object_is_shown(self, api: RawApi) -> None:
         path = await self.deployed(api)
