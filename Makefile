@@ -41,11 +41,13 @@ test-images: setup kubernetes ## Build, exchange and run images with Debian's bu
 SUPERVISOR := $(addprefix containers/,container_status host_paths pacing termination) lifecycle/probe_state \
   $(addprefix network/,advertised_ports listening_ports pod_addresses)
 APISERVER := $(addprefix cluster/apiserver/,access writes)
-COVERED := api engine $(APISERVER) $(addprefix cluster/node/supervisor/,$(SUPERVISOR))
+ADMISSION := $(addprefix cluster/apiserver/admission/,plugins plugin_chain)
+COVERED := api engine $(APISERVER) $(ADMISSION) $(addprefix cluster/node/supervisor/,$(SUPERVISOR))
 COVERING := tests/api tests/engine $(addprefix tests/,$(APISERVER)) tests/cluster/apiserver/test_objects.py \
+  $(addprefix tests/cluster/apiserver/admission/,plugins test_plugin_chain.py) \
   $(foreach module,$(SUPERVISOR),tests/cluster/node/supervisor/$(dir $(module))test_$(notdir $(module)).py)
 
-coverage: setup ## Fail unless the tests cover every branch of api, engine, the API server's access and writes, and the supervisor's decisions
+coverage: setup ## Fail unless the tests cover every branch of api, engine, the API server's access, admission plugins and writes, and the supervisor's decisions
 	@.venv/bin/pytest -q -m "not apiserver" $(COVERING) $(foreach module,$(subst /,.,$(COVERED)),--cov=trainwright.$(module)) \
 	  --cov-branch --cov-report=term-missing:skip-covered --cov-fail-under=100
 

@@ -39,7 +39,7 @@ def check_machine_annotations(
     raise errors.forbidden(resource, new["metadata"].get("name", ""), why)
 
 
-def _find(value: Any, path: str) -> Iterator[tuple[str, Any]]:
+def _find(value: Object | list[Any], path: str) -> Iterator[tuple[str, Any]]:
     """Path and value of these annotations, at any depth: in templates of pods, in revisions, in custom resources."""
     if isinstance(value, dict):
         for key, item in value.items():
@@ -47,7 +47,7 @@ def _find(value: Any, path: str) -> Iterator[tuple[str, Any]]:
                 yield f"{path}[{key}]", item
             elif isinstance(item, (dict, list)):
                 yield from _find(item, f"{path}.{key}" if path else key)
-    elif isinstance(value, list):
+    else:
         for index, item in enumerate(value):
             if isinstance(item, (dict, list)):
                 yield from _find(item, f"{path}[{index}]")

@@ -56,6 +56,23 @@ def test_versions_of_the_future_are_checked_as_the_latest() -> None:
         assert str(found) == 'probe or lifecycle host (container "c" uses probe or lifecycle host "10.0.0.1")'
 
 
+def test_every_value_that_is_not_allowed_is_named() -> None:
+    contexts = [
+        {"procMount": "Unmasked", "capabilities": {"drop": ["ALL"], "add": ["SYS_TIME", "NET_BIND_SERVICE"]}},
+        {"procMount": "Default", "capabilities": {"drop": ["ALL"], "add": ["SYS_ADMIN"]}},
+    ]
+    spec = {
+        "containers": [{"name": name, "securityContext": found} for name, found in zip("ab", contexts, strict=True)]
+    }
+
+    found = {violation.reason: violation.detail for violation in violations(LATEST[Level.RESTRICTED], {}, spec)}
+
+    assert found["procMount"] == 'container "a" must not set securityContext.procMount to "Unmasked"'
+    assert found["unrestricted capabilities"] == (
+        'containers "a", "b" must not include "SYS_ADMIN", "SYS_TIME" in securityContext.capabilities.add'
+    )
+
+
 def test_ephemeral_containers_are_checked() -> None:
     privileged = {"name": "debug", "securityContext": {"privileged": True}}
 
