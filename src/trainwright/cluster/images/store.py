@@ -15,14 +15,7 @@ from typing import Self
 import msgspec
 
 from trainwright.cluster.datadir import DataDir
-from trainwright.cluster.images.blobs import (
-    BlobStore,
-    DamagedImageError,
-    FullDiskError,
-    StoreError,
-    lock,
-    lock_file,
-)
+from trainwright.cluster.images.blobs import BlobStore, DamagedImageError, FullDiskError, StoreError, lock, lock_file
 from trainwright.cluster.images.formats import (
     OCI_INDEX,
     OCI_MANIFEST,

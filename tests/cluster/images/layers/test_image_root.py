@@ -5,7 +5,7 @@ import pytest
 
 from tests.support.images.builder import add_image
 from tests.support.images.machine_image import MARK, PATH, add_machine_image
-from trainwright.cluster.images.layers.image_root import Bind, run_in_image_root, written
+from trainwright.cluster.images.layers.image_root import Bind, ImageRoot, run_in_image_root, written
 from trainwright.cluster.images.layers.namespace import run_as_container_root
 from trainwright.cluster.images.layers.unpack import LayerError
 from trainwright.cluster.images.layers.unpacked import UnpackedLayers
@@ -37,9 +37,8 @@ def run(
     (directory / "scratch").mkdir()
     all_binds = (Bind(str(directory / "output"), "/output", read_only=False), *binds)
     paths = [str(layer) for layer in layers]
-    status = run_as_container_root(
-        lambda: run_in_image_root(paths, str(directory / "scratch"), execute, binds=all_binds, host_files=host_files)
-    )
+    root = ImageRoot(layers=paths, scratch=str(directory / "scratch"), binds=all_binds, host_files=host_files)
+    status = run_as_container_root(lambda: run_in_image_root(root, execute))
     return os.waitstatus_to_exitcode(status)
 
 

@@ -33,7 +33,7 @@ from trainwright.cluster.images.dockerfile.ignore import PatternError
 from trainwright.cluster.images.dockerfile.instructions import Mount, Run
 from trainwright.cluster.images.formats import Descriptor
 from trainwright.cluster.images.layers.built import BuiltLayers
-from trainwright.cluster.images.layers.image_root import Bind, run_in_image_root, written
+from trainwright.cluster.images.layers.image_root import Bind, ImageRoot, run_in_image_root, written
 from trainwright.cluster.images.layers.namespace import remove_tree
 from trainwright.cluster.images.layers.unpack import LayerError
 from trainwright.cluster.images.layers.unpacked import UnpackedLayers
@@ -250,17 +250,16 @@ class Steps:
     ) -> int:
         host_files = state.uses_host_files
         shared = self._shown if host_files else _NETWORK_FILES
+        root = ImageRoot(
+            layers=self._directories(state),
+            scratch=scratch,
+            binds=[Bind(path, path) for path in shared if os.path.exists(path)],
+            host_files=host_files,
+            hidden=self._options.hidden,
+            prepare=lambda: prepare(scratch) if prepare else (),
+        )
         try:
-            status = run_in_image_root(
-                self._directories(state),
-                scratch,
-                execute,
-                binds=[Bind(path, path) for path in shared if os.path.exists(path)],
-                host_files=host_files,
-                hidden=self._options.hidden,
-                prepare=lambda: prepare(scratch) if prepare else (),
-                network=network,
-            )
+            status = run_in_image_root(root, execute, network=network)
         except OSError as error:
             raise BuildError(f"cannot make the root directory: {error.strerror or error}") from error
         return os.waitstatus_to_exitcode(status)

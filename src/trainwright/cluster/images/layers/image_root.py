@@ -60,45 +60,35 @@ class Bind:
     read_only: bool = True
 
 
-def run_in_image_root(
-    layers: list[str],
-    scratch: str,
-    execute: Callable[[], object],
-    *,
-    binds: Iterable[Bind] = (),
-    working_directory: str = "/",
-    host_files: bool = False,
-    hidden: Iterable[str] = (),
-    prepare: Callable[[], Iterable[Bind]] = tuple,
-    network: bool = True,
-) -> int:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImageRoot:
+    """The root directory of a process: the layers of an image, the topmost first.
+
+    `scratch` is an empty directory: `written` lists what the process has written there. `host_files`: the layers lie
+    over the files of this machine, of which the process sees the `hidden` directories and files empty. `prepare` is
+    called before the root is made: it may mount things, which end with the process, and returns more binds.
+    """
+
+    layers: list[str]
+    scratch: str
+    binds: Iterable[Bind] = ()
+    host_files: bool = False
+    hidden: Iterable[str] = ()
+    prepare: Callable[[], Iterable[Bind]] = tuple
+
+
+def run_in_image_root(root: ImageRoot, execute: Callable[[], object], *, network: bool = True) -> int:
     """Runs `execute`, which executes a program or returns, as process 1 of a new root directory. Returns the wait
     status; every process below it has ended then.
 
-    `layers` are the directories of the image's layers, the topmost first. `scratch` is an empty directory: `written`
-    lists what the process has written there. `host_files`: the layers lie over the files of this machine, of which it
-    sees the `hidden` directories and files empty. `prepare` is called before the root is made: it may mount things,
-    which end with the process, and returns more binds. Without `network` the process has a loopback device alone.
-    Raises OSError if the root directory cannot be made.
+    Without `network` the process has a loopback device alone. Raises OSError if the root directory cannot be made.
 
     `execute` must not import modules: the process no longer sees the files of this Python.
     """
     reader, writer = os.pipe()
-
-    def enter() -> None:
-        enter_image_root(
-            layers,
-            scratch,
-            binds=binds,
-            working_directory=working_directory,
-            host_files=host_files,
-            hidden=hidden,
-            prepare=prepare,
-        )
-
     child = os.fork()
     if child == 0:
-        _exit_with(reader, lambda: _run_in_namespaces(enter, execute, writer, network=network))
+        _exit_with(reader, lambda: _run_in_namespaces(root, execute, writer, network=network))
     os.close(writer)
     with os.fdopen(reader, "rb") as pipe:
         error = pipe.read()
@@ -138,49 +128,40 @@ def _remove_mount_points(layer: str) -> None:
                 os.unlink(path)
 
 
-def enter_image_root(
-    layers: list[str],
-    scratch: str,
-    *,
-    binds: Iterable[Bind] = (),
-    working_directory: str = "/",
-    host_files: bool = False,
-    hidden: Iterable[str] = (),
-    prepare: Callable[[], Iterable[Bind]] = tuple,
-) -> None:
+def _enter(wanted: ImageRoot) -> None:
     """Gives this process, which has namespaces of its own, the root directory."""
     mount(None, "/", None, REC | PRIVATE)
-    sources = [(os.open(bind.source, os.O_PATH | os.O_CLOEXEC), bind) for bind in (*binds, *prepare())]
+    sources = [(os.open(bind.source, os.O_PATH | os.O_CLOEXEC), bind) for bind in (*wanted.binds, *wanted.prepare())]
     user_namespace = in_user_namespace()
     host_mounts = read_mounts()
-    hidden_paths = HiddenDirectories(hidden, host_mounts) if host_files else None
-    os.makedirs(f"{scratch}/memory/root")
-    os.makedirs(f"{scratch}/memory/layers")
-    os.makedirs(f"{scratch}/shm")
-    os.chdir(scratch)
+    hidden_paths = HiddenDirectories(wanted.hidden, host_mounts) if wanted.host_files else None
+    os.makedirs(f"{wanted.scratch}/memory/root")
+    os.makedirs(f"{wanted.scratch}/memory/layers")
+    os.makedirs(f"{wanted.scratch}/shm")
+    os.chdir(wanted.scratch)
     root = os.path.abspath("memory/root")
-    overlays = OverlayLayers(user_namespace, layers if host_files else ())
-    if host_files:
+    overlays = OverlayLayers(user_namespace, wanted.layers if wanted.host_files else ())
+    if wanted.host_files:
         _bind_root_layer(root)
         populate_with_host(root, overlays, mount_points(host_mounts), replaced=set())
     else:
-        populate_with_image(root, overlays, layers)
+        populate_with_image(root, overlays, wanted.layers)
     mount("tmpfs", "shm", "tmpfs", 0, "mode=1777,size=64m")
     mount_kernel_directories(
         root, user_namespace=user_namespace, privileged=False, devices=[], shared_memory=os.path.abspath("shm")
     )
-    if host_files:
+    if wanted.host_files:
         with open(f"{_ROOT_LAYER}/mount-points", "x", encoding="utf-8", errors="surrogateescape") as file:
             file.write("\0".join(os.listdir(root)))
     old_root = f"/.host-{os.urandom(8).hex()}"
     os.mkdir(root + old_root)
     pivot_root(root, root + old_root)
-    for descriptor, wanted in sources:
-        point = resolve_without_proc(wanted.target)
+    for descriptor, source in sources:
+        point = resolve_without_proc(source.target)
         _make_mount_point(point, directory=os.path.isdir(f"/proc/self/fd/{descriptor}"))
         bind(f"/proc/self/fd/{descriptor}", point)
         os.close(descriptor)
-        if wanted.read_only:
+        if source.read_only:
             make_read_only(point)
     if hidden_paths is not None:
         covers = Covers()
@@ -191,7 +172,6 @@ def enter_image_root(
     os.chdir("/")
     unmount(old_root)
     os.rmdir(old_root)
-    os.chdir(resolve_without_proc(working_directory))
     os.getcwd()  # fails outside of the root directory
 
 
@@ -204,7 +184,7 @@ def _bind_root_layer(root: str) -> None:
     restrict(root, NODEV, recursive=False)
 
 
-def _run_in_namespaces(enter: Callable[[], None], execute: Callable[[], object], report: int, *, network: bool) -> int:
+def _run_in_namespaces(root: ImageRoot, execute: Callable[[], object], report: int, *, network: bool) -> int:
     """In a child: makes the namespaces and process 1 in them. Returns the exit status for this process."""
     die_with_parent(signal.SIGKILL)
     try:
@@ -223,7 +203,7 @@ def _run_in_namespaces(enter: Callable[[], None], execute: Callable[[], object],
         def first() -> int:
             die_with_parent(signal.SIGKILL)
             try:
-                enter()
+                _enter(root)
             except OSError as error:
                 os.write(report, f"{error.errno} {error.strerror or error}".encode())
                 return _EXIT_NOT_STARTED
