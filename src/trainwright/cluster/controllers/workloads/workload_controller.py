@@ -11,11 +11,13 @@ from datetime import UTC, datetime
 from trainwright.cluster.controllers.scheduler_filters import SchedulableNode
 from trainwright.cluster.controllers.workloads.plans.job_pods import is_tracked
 from trainwright.cluster.controllers.workloads.plans.owned_pods import selector_of
-from trainwright.cluster.controllers.workloads.reconcile.daemonset_controller import DaemonSetController
 from trainwright.cluster.controllers.workloads.reconcile.deployment_controller import DeploymentController
 from trainwright.cluster.controllers.workloads.reconcile.job_controller import JobController
-from trainwright.cluster.controllers.workloads.reconcile.replicaset_controller import ReplicaSetController
-from trainwright.cluster.controllers.workloads.reconcile.statefulset_controller import StatefulSetController
+from trainwright.cluster.controllers.workloads.reconcile.set_controllers import (
+    DaemonSetController,
+    ReplicaSetController,
+    StatefulSetController,
+)
 from trainwright.cluster.controllers.workloads.reconcile.workload_caches import (
     BY_NAMESPACE,
     BY_OWNER,

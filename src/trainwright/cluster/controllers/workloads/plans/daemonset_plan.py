@@ -52,7 +52,7 @@ def target_of(pod: Pod) -> str:
 
 
 def eligible_nodes(daemon_set: Object, nodes: Iterable[SchedulableNode]) -> list[str]:
-    spec = rendered_pod(daemon_set, "", "", daemon_set["spec"]["template"], with_node=False)["spec"]
+    spec = daemon_pod(daemon_set, "", "", daemon_set["spec"]["template"], with_node=False)["spec"]
     pod = SchedulablePod(ObjectMeta(), msgspec.convert(spec, SchedulablePodSpec))
     return sorted(node.metadata.name for node in nodes if accepts_daemon(pod, node))
 
@@ -92,7 +92,7 @@ def _outdated(
     return (*dead, *alive[: max(0, most - unavailable)])
 
 
-def rendered_pod(daemon_set: Object, node: str, revision: str, template: Object, *, with_node: bool = True) -> Object:
+def daemon_pod(daemon_set: Object, node: str, revision: str, template: Object, *, with_node: bool = True) -> Object:
     """A pod for that node: the scheduler places it there, also if the node is not ready or cordoned."""
     generation = (daemon_set["metadata"].get("annotations") or {}).get(_TEMPLATE_GENERATION, "1")
     pod = render_pod(daemon_set, template, labels={REVISION_HASH: revision, _GENERATION: generation})

@@ -4,10 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from trainwright.cluster.controllers.workloads.plans.owned_pods import (
-    is_active,
-    is_available,
-)
+from trainwright.cluster.controllers.workloads.plans.owned_pods import is_active, is_available
 from trainwright.objects import Object
 from trainwright.objects.conditions import find_condition
 from trainwright.objects.kinds.pods import Pod

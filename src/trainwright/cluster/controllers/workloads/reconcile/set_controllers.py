@@ -1,8 +1,18 @@
-"""Carries out the plans for StatefulSets."""
+"""Carries out the plans for ReplicaSets, StatefulSets and DaemonSets."""
 
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 
-from trainwright.cluster.controllers.workloads.plans.pod_template import REVISION_HASH
+from trainwright.cluster.controllers.scheduler_filters import SchedulableNode
+from trainwright.cluster.controllers.workloads.plans.daemonset_plan import (
+    daemon_pod,
+    daemon_set_status,
+    eligible_nodes,
+    plan_daemon_set,
+)
+from trainwright.cluster.controllers.workloads.plans.owned_pods import next_availability_check
+from trainwright.cluster.controllers.workloads.plans.pod_template import REVISION_HASH, render_pod
+from trainwright.cluster.controllers.workloads.plans.replicaset_plan import plan_replica_set, replica_set_status
 from trainwright.cluster.controllers.workloads.plans.statefulset_plan import (
     Revisions,
     ordinal_of,
@@ -12,18 +22,72 @@ from trainwright.cluster.controllers.workloads.plans.statefulset_plan import (
     stateful_set_status,
 )
 from trainwright.cluster.controllers.workloads.reconcile.pod_control import PodControl
-from trainwright.cluster.controllers.workloads.reconcile.revision_history import RevisionHistory, template_of
+from trainwright.cluster.controllers.workloads.reconcile.revision_history import HASH, RevisionHistory, template_of
 from trainwright.cluster.controllers.workloads.reconcile.workload_caches import WorkloadCaches, requeue_after
 from trainwright.kube.client.errors import AlreadyExists
 from trainwright.kube.controller.outcome import Outcome, Retry
 from trainwright.objects import Object
 from trainwright.objects.kinds.pods import Pod
-from trainwright.objects.resources import PERSISTENT_VOLUME_CLAIMS, STATEFUL_SETS
+from trainwright.objects.resources import DAEMON_SETS, PERSISTENT_VOLUME_CLAIMS, REPLICA_SETS, STATEFUL_SETS
 
-_COMPONENT = "statefulset-controller"
+_STATEFUL_SET_CONTROLLER = "statefulset-controller"
 _MOST_ROUNDS = 20
 _SUCCESSFUL = "Pod {pod} in StatefulSet {owner} successful"
 _FAILED = "Pod {pod} in StatefulSet {owner} failed error: {error}"
+
+
+class DaemonSetController:
+    """`nodes` returns all nodes."""
+
+    def __init__(self, caches: WorkloadCaches, nodes: Callable[[], Iterable[SchedulableNode]]) -> None:
+        self._caches = caches
+        self._pods = PodControl(caches, "daemonset-controller")
+        self._nodes = nodes
+        self._history = RevisionHistory(caches.client)
+
+    async def reconcile(self, daemon_set: Object) -> Outcome | None:
+        claimed = await self._pods.claim(daemon_set)
+        known = await self._history.of(daemon_set)
+        update = await self._history.update_revision(daemon_set, known)
+        revision = update["metadata"]["labels"][HASH]
+        nodes = eligible_nodes(daemon_set, self._nodes())
+        plan = plan_daemon_set(daemon_set, claimed, nodes, revision, self._caches.now())
+        error = await self._pods.delete(daemon_set, plan.delete) if plan.delete else ""
+        template = daemon_set["spec"]["template"]
+        rendered = [daemon_pod(daemon_set, node, revision, template) for node in plan.create]
+        _, failed = await self._pods.create(daemon_set, rendered)
+        owned, now = self._pods.owned(daemon_set), self._caches.now()
+        status = daemon_set_status(daemon_set, owned, nodes, revision, now)
+        await self._caches.write_status(DAEMON_SETS, daemon_set, status)
+        name = daemon_set["metadata"]["name"]
+        used = {f"{name}-{pod.metadata.labels.get(REVISION_HASH, '')}" for pod in owned}
+        await self._history.prune(daemon_set, known, used | {update["metadata"]["name"]})
+        if error or failed:
+            return Retry(error or failed)
+        return requeue_after(next_availability_check(daemon_set, owned, now))
+
+
+class ReplicaSetController:
+    def __init__(self, caches: WorkloadCaches) -> None:
+        self._caches = caches
+        self._pods = PodControl(caches, "replicaset-controller")
+
+    async def reconcile(self, replica_set: Object) -> Outcome | None:
+        plan = plan_replica_set(replica_set, await self._pods.claim(replica_set))
+        failure = None
+        if plan.create:
+            template = replica_set["spec"]["template"]
+            _, error = await self._pods.create(replica_set, [render_pod(replica_set, template)] * plan.create)
+            failure = ("FailedCreate", error) if error else None
+        if plan.delete:
+            error = await self._pods.delete(replica_set, plan.delete)
+            failure = ("FailedDelete", error) if error else None
+        owned, now = self._pods.owned(replica_set), self._caches.now()
+        status = replica_set_status(replica_set, owned, failure, now)
+        await self._caches.write_status(REPLICA_SETS, replica_set, status)
+        if failure is not None:
+            return Retry(failure[1])
+        return requeue_after(next_availability_check(replica_set, owned, now))
 
 
 class StatefulSetController:
@@ -31,7 +95,7 @@ class StatefulSetController:
         self._caches = caches
         self._pods = PodControl(
             caches,
-            _COMPONENT,
+            _STATEFUL_SET_CONTROLLER,
             created=f"Create {_SUCCESSFUL}",
             deleted=f"Delete {_SUCCESSFUL}",
             not_created=f"Create {_FAILED}",
@@ -79,7 +143,7 @@ class StatefulSetController:
                     "Normal",
                     "SuccessfulCreate",
                     f"Create Claim {claim['metadata']['name']} Pod {name}-{ordinal} in StatefulSet {name} success",
-                    component=_COMPONENT,
+                    component=_STATEFUL_SET_CONTROLLER,
                 )
         start = (spec.get("ordinals") or {}).get("start", 0)
         partition = (spec["updateStrategy"].get("rollingUpdate") or {}).get("partition", 0)
