@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from trainwright.cluster.component_manager import ComponentManager
+from trainwright.cluster.embedded_cluster import ComponentManager
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.looptime]
 

@@ -1,14 +1,17 @@
 """The embedded cluster, in the process of `up`: wires store, API server, controllers and node over a data directory.
 
-It has no training jobs: its caller installs CRDs and an operator through the API.
+It has no training jobs: its caller installs CRDs and an operator through the API. A component that fails is logged,
+reported and restarted with back-off.
 """
 
 import asyncio
 import errno
+import logging
 import os
+import random
 import resource
 import socket
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, aclosing, suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -26,7 +29,6 @@ from trainwright.cluster.apiserver.http.streams.node_interface import LogReader
 from trainwright.cluster.apiserver.storage.journal import StoreError
 from trainwright.cluster.apiserver.storage.store import ObjectStore
 from trainwright.cluster.apiserver.writes.service_allocator import drop_foreign_addresses, kubernetes_address
-from trainwright.cluster.component_manager import ComponentManager
 from trainwright.cluster.controllers.clusterrole_aggregation import ClusterRoleAggregation
 from trainwright.cluster.controllers.endpoints_controller import EndpointsController
 from trainwright.cluster.controllers.gangs import pod_group_crd
@@ -66,6 +68,7 @@ from trainwright.cluster.proxy.port_proxy import PortProxy
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.errors import AlreadyExists
 from trainwright.kube.client.kubeconfig import ClusterConfig, merge_into_kubeconfig
+from trainwright.kube.client.retries import backoff
 from trainwright.kube.controller.event_recorder import EventRecorder
 from trainwright.net.http_server import listen
 from trainwright.objects import Object
@@ -396,3 +399,61 @@ def _port_in_use(port: int) -> str:
     return f"port {port} is taken" + (
         f" by process {holder.pid} ({holder.command[:200]})" if holder is not None else ""
     )
+
+
+log = logging.getLogger(__name__)
+
+_FIRST_BACKOFF, _MAX_BACKOFF = 0.1, 30.0
+_HEALTHY_SECONDS = 10.0
+"""A component that ran this long is healthy: its failure is forgotten and its back-off reset."""
+
+
+class ComponentManager:
+    """Each component is a function that runs until it is cancelled; if it returns or raises, it has failed."""
+
+    def __init__(self) -> None:
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._failures: dict[str, str] = {}
+
+    @property
+    def failures(self) -> dict[str, str]:
+        """Components that failed and are not healthy again, each with the reason."""
+        return dict(self._failures)
+
+    def start(self, name: str, component: Callable[[], Awaitable[None]]) -> None:
+        self._tasks[name] = asyncio.create_task(self._keep_running(name, component), name=name)
+
+    async def stop(self) -> None:
+        """Cancels all components one after the other, the last started first."""
+        for task in reversed(self._tasks.values()):
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+        self._tasks.clear()
+
+    async def _keep_running(self, name: str, component: Callable[[], Awaitable[None]]) -> None:
+        loop = asyncio.get_running_loop()
+        failures = 0
+        while True:
+            recovery = loop.call_later(_HEALTHY_SECONDS, self._failures.pop, name, None)
+            started = loop.time()
+            try:
+                await component()
+                reason = "it ended unexpectedly"
+                log.error("%s: %s; restarting it", name, reason)
+            except Exception as error:
+                cause = _first_cause(error)
+                reason = f"{type(cause).__name__}: {cause}"
+                log.exception("%s failed; restarting it", name)
+            finally:
+                recovery.cancel()
+            failures = 0 if loop.time() - started >= _HEALTHY_SECONDS else failures + 1
+            self._failures[name] = reason
+            jitter = random.random()  # noqa: S311
+            await asyncio.sleep(backoff(failures, jitter=jitter, first=_FIRST_BACKOFF, longest=_MAX_BACKOFF))
+
+
+def _first_cause(error: BaseException) -> BaseException:
+    """Components are task groups: the message of an exception group does not name the cause."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error

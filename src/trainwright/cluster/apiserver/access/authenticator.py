@@ -9,11 +9,7 @@ from urllib.parse import unquote
 from trainwright.cluster.apiserver import errors
 from trainwright.cluster.apiserver.access.authorizer import Authorizer
 from trainwright.cluster.apiserver.access.request_info import Attributes
-from trainwright.cluster.apiserver.access.service_account_tokens import (
-    ISSUER,
-    Authenticated,
-    ServiceAccountTokens,
-)
+from trainwright.cluster.apiserver.access.service_account_tokens import ISSUER, Authenticated, ServiceAccountTokens
 from trainwright.cluster.apiserver.access.token_signer import InvalidTokenError, UnknownTokenError, looks_like_token
 from trainwright.cluster.apiserver.access.users import (
     ADMIN,

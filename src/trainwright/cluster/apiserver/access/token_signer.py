@@ -81,11 +81,7 @@ class TokenSigner:
 
     def _loaded_key(self) -> _Key:
         from cryptography.hazmat.primitives.asymmetric import ec
-        from cryptography.hazmat.primitives.serialization import (
-            Encoding,
-            PublicFormat,
-            load_pem_private_key,
-        )
+        from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_private_key
 
         private = load_pem_private_key(self._load_key(), password=None)
         if not isinstance(private, ec.EllipticCurvePrivateKey):

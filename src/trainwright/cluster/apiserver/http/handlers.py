@@ -39,12 +39,12 @@ from trainwright.cluster.apiserver.storage.store import ObjectStore, Removed, St
 from trainwright.cluster.apiserver.writes.create_update import (
     DecodedObject,
     decode_object,
+    generated_name,
     new_object,
     removed_if_finalized,
     updated_object,
 )
 from trainwright.cluster.apiserver.writes.managed_fields import FieldManager
-from trainwright.cluster.apiserver.writes.metadata import generated_name
 from trainwright.cluster.apiserver.writes.patch import APPLY, patched_object
 from trainwright.cluster.apiserver.writes.server_side_apply import apply_object
 from trainwright.cluster.apiserver.writes.subresources import scale_of, with_scale

@@ -41,8 +41,7 @@ from trainwright.cluster.apiserver.http.requests import (
 )
 from trainwright.cluster.apiserver.http.responses import Response, StreamingResponse, UpgradeResponse, encode
 from trainwright.cluster.apiserver.http.streams.node_interface import LogReader, NoStreams, PodStreams
-from trainwright.cluster.apiserver.http.streams.pod_logs import container_of, read_log_options
-from trainwright.cluster.apiserver.http.streams.stream_handlers import StreamHandlers
+from trainwright.cluster.apiserver.http.streams.stream_handlers import StreamHandlers, container_of, read_log_options
 from trainwright.cluster.apiserver.http.subresource_handlers import SubresourceHandlers
 from trainwright.cluster.apiserver.http.watch import Watch, WatchOptions
 from trainwright.cluster.apiserver.resources.registry import Registry

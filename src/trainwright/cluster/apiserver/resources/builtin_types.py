@@ -2,30 +2,20 @@
 
 from typing import Any
 
-from trainwright.cluster.apiserver.resources import event_view
 from trainwright.cluster.apiserver.resources.columns import printer_columns, workload_printer_columns
-from trainwright.cluster.apiserver.resources.columns.pod_printer_columns import POD
 from trainwright.cluster.apiserver.resources.crds import CRD_STRATEGY
 from trainwright.cluster.apiserver.resources.resource_type import Column, ResourceType, ScalePaths
 from trainwright.cluster.apiserver.resources.strategies import core_strategies, rbac_strategies, webhook_strategies
 from trainwright.cluster.apiserver.resources.strategies.certificate_strategy import CERTIFICATE_SIGNING_REQUEST
 from trainwright.cluster.apiserver.resources.strategies.services import endpoint_strategies
 from trainwright.cluster.apiserver.resources.strategies.services.service_strategy import SERVICE
-from trainwright.cluster.apiserver.resources.strategies.workloads import (
-    job_strategy,
-    set_strategies,
-    workload_strategies,
-)
+from trainwright.cluster.apiserver.resources.strategies.workloads import job_strategy, workload_strategies
 from trainwright.cluster.apiserver.resources.strategies.workloads.pod_strategy import POD_STRATEGY
 from trainwright.cluster.apiserver.schema.builtin import definition
 from trainwright.cluster.apiserver.schema.decoding import ObjectSchema
 from trainwright.cluster.apiserver.schema.structural import Schema
 from trainwright.objects import resources
-from trainwright.objects.names import (
-    dns_1035_label_problem,
-    dns_label_problem,
-    path_segment_problem,
-)
+from trainwright.objects.names import dns_1035_label_problem, dns_label_problem, path_segment_problem
 from trainwright.objects.resources import Resource
 
 _EVENT_FIELDS = {
@@ -134,7 +124,7 @@ def builtin_types() -> list[ResourceType]:
         _row(
             resources.PODS,
             "po",
-            columns=POD,
+            columns=workload_printer_columns.POD,
             strategy=POD_STRATEGY,
             subresources=("status", "log", "binding", "eviction", "exec", "attach", "portforward"),
             refused_subresources={"ephemeralcontainers": _NO_EPHEMERAL_CONTAINERS},
@@ -185,7 +175,7 @@ def builtin_types() -> list[ResourceType]:
             resources.DAEMON_SETS,
             "ds",
             columns=workload_printer_columns.DAEMON_SET,
-            strategy=set_strategies.DAEMON_SET,
+            strategy=workload_strategies.DAEMON_SET,
             subresources=("status",),
             categories=("all",),
             counts_generation=True,
@@ -215,7 +205,7 @@ def builtin_types() -> list[ResourceType]:
             resources.STATEFUL_SETS,
             "sts",
             columns=workload_printer_columns.STATEFUL_SET,
-            strategy=set_strategies.STATEFUL_SET,
+            strategy=workload_strategies.STATEFUL_SET,
             subresources=("status", "scale"),
             categories=("all",),
             counts_generation=True,
@@ -306,10 +296,10 @@ def builtin_types() -> list[ResourceType]:
             resources.EVENT_VIEWS,
             "ev",
             columns=printer_columns.EVENT,
-            selectable_fields=event_view.SELECTABLE_FIELDS,
+            selectable_fields=core_strategies.EVENT_VIEW_FIELDS,
             stored_as=resources.EVENTS,
-            schema=event_view.view_schema(),
-            conversion=event_view.EVENT_VIEW,
+            schema=core_strategies.event_view_schema(),
+            conversion=core_strategies.EVENT_VIEW,
         ),
         _row(
             resources.STORAGE_CLASSES,

@@ -8,8 +8,8 @@ from trainwright.cluster.apiserver.resources.columns.printer_columns import cust
 from trainwright.cluster.apiserver.resources.resource_type import ResourceType, ScalePaths, Strategy
 from trainwright.cluster.apiserver.schema.builtin import definition
 from trainwright.cluster.apiserver.schema.decoding import ObjectSchema
-from trainwright.cluster.apiserver.schema.patterns import PatternError, compile_pattern
 from trainwright.cluster.apiserver.schema.structural import Schema, unenforced_rules
+from trainwright.cluster.apiserver.schema.value_validation import PatternError, compile_pattern
 from trainwright.objects import Object
 from trainwright.objects.field_errors import FieldError, forbidden, invalid, not_supported, required
 from trainwright.objects.names import dns_subdomain_problem

@@ -1,6 +1,6 @@
 """A served resource as a value: names, schema, strategy, printer columns. The handlers are generic over it."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -54,7 +54,7 @@ class Strategy:
     """True if the server deletes the object by itself; None if it never does."""
     generate: Callable[[Object], None] | None = None
     """Sets fields of a new object that depend on its uid, before it is validated; no field manager owns them."""
-    validate: Callable[[Object], list[FieldError]] = _none
+    validate: Callable[[Object], Iterable[FieldError]] = _none
     validate_update: Callable[[Object, Object], list[FieldError]] = _none
     validate_status: Callable[[Object, Object], list[FieldError]] = _none
     warnings: Callable[[Object], list[str]] = _none

@@ -1,23 +1,21 @@
-"""Creates and updates: from the object that a client sent to the one that is stored."""
+"""Creates and updates: from the object that a client sent to the one that is stored, with the metadata that the server
+checks and sets."""
 
 import re
+import secrets
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 from trainwright.cluster.apiserver import errors
 from trainwright.cluster.apiserver.resources.resource_type import ResourceType
+from trainwright.cluster.apiserver.resources.strategies.labels import label_map_errors, qualified_name_problem
 from trainwright.cluster.apiserver.schema.decoding import DecodeError
 from trainwright.cluster.apiserver.schema.structural import Findings
 from trainwright.cluster.apiserver.storage.store import Removed
 from trainwright.cluster.apiserver.writes.managed_fields import FieldManager, record_update
-from trainwright.cluster.apiserver.writes.metadata import (
-    drop_empty_fields,
-    keep_system_fields,
-    metadata_errors,
-    wipe_system_fields,
-)
 from trainwright.objects import Object, field_errors
-from trainwright.objects.field_errors import ErrorType, FieldError
+from trainwright.objects.field_errors import ErrorType, FieldError, invalid, required, too_long
 from trainwright.objects.paths import value_at
 from trainwright.objects.times import format_time
 
@@ -108,7 +106,7 @@ def new_object(
     if kind.strategy.generate is not None:
         record_update(kind, None, obj, manager)  # before, because no manager owns what is generated
         kind.strategy.generate(obj)
-    _raise_if_invalid(kind, obj, _schema_errors(kind, obj, decoded) + kind.strategy.validate(obj))
+    _raise_if_invalid(kind, obj, [*_schema_errors(kind, obj, decoded), *kind.strategy.validate(obj)])
     if kind.strategy.generate is None:
         record_update(kind, None, obj, manager)
     kind.strategy.set_user(obj, user or {})
@@ -247,3 +245,84 @@ def _raise_if_invalid(kind: ResourceType, obj: Object, found: list[FieldError]) 
 def _name_of(obj: Object) -> str:
     metadata = obj.get("metadata")
     return str(metadata.get("name") or "") if isinstance(metadata, dict) else ""
+
+
+_SUFFIX_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
+_ANNOTATION_BYTES = 256 * 1024
+_LONGEST_SHOWN = 300
+_SYSTEM_FIELDS = (
+    "uid",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+    "generation",
+    "selfLink",
+)
+"""Set by the server; values from clients are ignored."""
+
+
+def generated_name(prefix: str) -> str:
+    """The prefix of `generateName` and five random characters."""
+    return prefix[:58] + "".join(secrets.choice(_SUFFIX_ALPHABET) for _ in range(5))
+
+
+def wipe_system_fields(metadata: Object) -> None:
+    for field in _SYSTEM_FIELDS:
+        metadata.pop(field, None)
+
+
+def keep_system_fields(new: Object, old: Object) -> None:
+    for field in _SYSTEM_FIELDS:
+        if field in old:
+            new[field] = old[field]
+        else:
+            new.pop(field, None)
+
+
+def drop_empty_fields(metadata: Object) -> None:
+    """Go leaves out empty maps and lists."""
+    for field in ("labels", "annotations", "finalizers", "ownerReferences"):
+        if field in metadata and not metadata[field]:
+            del metadata[field]
+
+
+def metadata_errors(obj: Object, kind: ResourceType) -> list[FieldError]:
+    metadata = obj["metadata"]
+    name = metadata.get("name", "")
+    found: list[FieldError] = []
+    if (prefix := metadata.get("generateName", "")) and (problem := kind.validate_name(_as_name(prefix))):
+        found.append(invalid("metadata.generateName", prefix[:_LONGEST_SHOWN], problem))
+    if not name:
+        found.append(required("metadata.name", "name or generateName is required"))
+    elif problem := kind.validate_name(name):
+        found.append(invalid("metadata.name", name, problem))
+    found += label_map_errors(metadata.get("labels") or {}, "metadata.labels")
+    annotations = metadata.get("annotations") or {}
+    for key in annotations:
+        if problem := qualified_name_problem(key.lower()):
+            found.append(invalid("metadata.annotations", key, problem))
+    if (
+        sum(len(f"{key}{value}".encode(errors="surrogatepass")) for key, value in annotations.items())
+        > _ANNOTATION_BYTES
+    ):
+        found.append(too_long("metadata.annotations", _ANNOTATION_BYTES))
+    found += _owner_errors(metadata.get("ownerReferences") or [])
+    return found
+
+
+def _as_name(prefix: str) -> str:
+    """A prefix may end with a dash, which the generated characters follow."""
+    return f"{prefix[:-1]}a" if len(prefix) > 1 and prefix.endswith("-") else prefix
+
+
+def _owner_errors(owners: list[Object]) -> Iterator[FieldError]:
+    for index, owner in enumerate(owners):
+        for field in ("apiVersion", "kind", "name", "uid"):
+            if not owner.get(field):
+                detail = "must not be empty"
+                yield invalid(f"metadata.ownerReferences[{index}].{field}", owner.get(field, ""), detail)
+    controllers = [owner for owner in owners if owner.get("controller")]
+    if len(controllers) > 1:
+        kinds = " and ".join(f"{owner.get('kind')}/{owner.get('name')}" for owner in controllers[:2])
+        detail = f"Only one reference can have Controller set to true. Found {kinds}"
+        yield invalid("metadata.ownerReferences", owners, detail)

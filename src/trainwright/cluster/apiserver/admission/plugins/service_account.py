@@ -4,7 +4,7 @@ import asyncio
 
 from trainwright.cluster.apiserver import errors
 from trainwright.cluster.apiserver.storage.store import ObjectStore
-from trainwright.cluster.apiserver.writes.metadata import generated_name
+from trainwright.cluster.apiserver.writes.create_update import generated_name
 from trainwright.objects import Object
 from trainwright.objects.kinds.pods import MIRROR
 from trainwright.objects.resources import NAMESPACES, PODS, SERVICE_ACCOUNTS, Resource

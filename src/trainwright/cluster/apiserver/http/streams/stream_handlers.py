@@ -1,25 +1,158 @@
-"""Handles the subresources `exec`, `attach` and `portforward` of pods: checks the request and opens the streams.
+"""Handles the subresources `exec`, `attach`, `portforward` and `log` of pods: checks the request and opens the streams.
 
 A client on the Unix socket can ask for the descriptors of an exec session instead of its data. Then the command and its
 client do not depend on this process any more: launchers of MPIJobs survive its end.
 """
 
-from collections.abc import Awaitable, Callable
-from contextlib import ExitStack
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import ExitStack, aclosing, suppress
+from datetime import datetime, timedelta
 
 from multidict import MultiMapping
 
 from trainwright.cluster.apiserver import errors
 from trainwright.cluster.apiserver.access.request_info import read_flag
-from trainwright.cluster.apiserver.http.requests import ApiRequest
+from trainwright.cluster.apiserver.http.requests import ApiRequest, read_integer
 from trainwright.cluster.apiserver.http.responses import UpgradeResponse
-from trainwright.cluster.apiserver.http.streams import exec_channels, port_forward
-from trainwright.cluster.apiserver.http.streams.node_interface import PodStreams, PreparedExec
-from trainwright.cluster.apiserver.http.streams.pod_logs import container_of
+from trainwright.cluster.apiserver.http.streams import port_forward
+from trainwright.cluster.apiserver.http.streams.node_interface import ContainerSession, PodStreams, PreparedExec
 from trainwright.kube.client import exec_protocol
+from trainwright.kube.client.exec_protocol import EndOfInput, Input, Output, Resize
 from trainwright.net.websocket import WebSocket
 from trainwright.objects import Object
 from trainwright.objects.kinds.exec_options import StreamOptions, StreamUnavailable
+from trainwright.objects.kinds.logs import LogOptions
+from trainwright.objects.times import parse_time
+
+_LONGEST_SINCE = 10**9
+"""Seconds, about thirty years; datetime has no times before the year one."""
+
+
+def read_log_options(query: Mapping[str, str], now: datetime) -> LogOptions:
+    since = None
+    if (seconds := read_integer(query, "sinceSeconds")) is not None:
+        since = now - timedelta(seconds=min(seconds, _LONGEST_SINCE))
+    elif text := query.get("sinceTime"):
+        try:
+            since = parse_time(text)
+        except ValueError as error:
+            raise errors.bad_request(
+                f"sinceTime: {text!r} is not an RFC 3339 time such as 2026-01-02T15:04:05Z"
+            ) from error
+    return LogOptions(
+        follow=read_flag(query, "follow"),
+        previous=read_flag(query, "previous"),
+        since=since,
+        tail_lines=read_integer(query, "tailLines"),
+        timestamps=read_flag(query, "timestamps"),
+        limit_bytes=read_integer(query, "limitBytes"),
+    )
+
+
+def container_of(pod: Object, wanted: str) -> str:
+    """The container whose log is read; a pod with several containers needs a name."""
+    name = pod["metadata"]["name"]
+    spec = pod["spec"]
+    mains = [container["name"] for container in spec["containers"]]
+    inits = [container["name"] for container in spec.get("initContainers") or ()]
+    if wanted:
+        if wanted not in mains + inits:
+            raise errors.bad_request(f"container {wanted} is not valid for pod {name}")
+        return wanted
+    if len(mains) > 1:
+        choice = f"choose one of: [{' '.join(mains)}]" + (
+            f" or one of the init containers: [{' '.join(inits)}]" if inits else ""
+        )
+        raise errors.bad_request(f"a container name must be specified for pod {name}, {choice}")
+    return str(mains[0])
+
+
+EXEC_PROTOCOLS = (exec_protocol.V5, exec_protocol.V4)
+"""The preferred one first."""
+
+_PONG_SECONDS = 10.0
+
+Pongs = asyncio.Task[None]
+
+
+async def serve_session(session: ContainerSession, socket: WebSocket, options: StreamOptions) -> None:
+    """Returns when the process has ended and all its output is sent, or when the client has closed the connection.
+
+    A process that does not read, or a client that does not, makes the other side wait: nothing is queued here.
+    """
+    await socket.send(exec_protocol.output_message(Output(b"")))  # the real server opens the session so
+    reading = asyncio.create_task(_forward_input(session, socket))
+    working = asyncio.create_task(_forward_output(session, socket, options))
+    try:
+        await asyncio.wait({reading, working}, return_when=asyncio.FIRST_COMPLETED)
+        if working.done():
+            working.result()
+            await socket.close()
+    finally:
+        for task in (reading, working):
+            task.cancel()
+        await asyncio.gather(reading, working, return_exceptions=True)
+
+
+async def _forward_output(session: ContainerSession, socket: WebSocket, options: StreamOptions) -> None:
+    copying = [asyncio.create_task(_copy(output, socket)) for output in session.outputs]
+    try:
+        try:
+            exit_code = await session.wait()
+        except StreamUnavailable as error:
+            await socket.send(exec_protocol.error_message(str(error)))
+            return
+        await asyncio.gather(*copying)
+        await socket.send(exec_protocol.exit_message(exit_code, protocol=socket.protocol, command=options.command))
+    finally:
+        for task in copying:
+            task.cancel()
+        await asyncio.gather(*copying, return_exceptions=True)
+
+
+async def _copy(outputs: AsyncGenerator[Output, None], socket: WebSocket) -> None:
+    async with aclosing(outputs):
+        async for output in outputs:
+            await socket.send(exec_protocol.output_message(output))
+            await asyncio.sleep(0)  # lets other tasks run: neither side may ever be slow
+
+
+async def _forward_input(session: ContainerSession, socket: WebSocket) -> None:
+    """Returns when the client has closed the connection."""
+    while (message := await socket.receive()) is not None:
+        match exec_protocol.read_client_message(message):
+            case Input(data):
+                await _write(session, socket, data)
+            case EndOfInput():
+                session.close_stdin()
+            case Resize(width, height):
+                session.resize(width, height)
+
+
+async def _write(session: ContainerSession, socket: WebSocket, data: bytes) -> None:
+    """Waits until the process has read it. Clients that get no answer to their pings would give up meanwhile."""
+    pongs = asyncio.get_running_loop().call_later(_PONG_SECONDS, _start_pongs, socket, answering := set[Pongs]())
+    try:
+        await session.write(data)
+    except BrokenPipeError:
+        pass  # the process reads no more; its exit code follows
+    finally:
+        pongs.cancel()
+        for task in answering:
+            task.cancel()
+
+
+def _start_pongs(socket: WebSocket, tasks: set[Pongs]) -> None:
+    tasks.add(asyncio.create_task(_send_pongs(socket)))
+
+
+async def _send_pongs(socket: WebSocket) -> None:
+    with suppress(ConnectionError):
+        while True:
+            await socket.pong()
+            await asyncio.sleep(_PONG_SECONDS)
+
 
 _NO_COMMAND = "you must specify at least one command for the container"
 _MAX_SESSIONS = 256
@@ -54,7 +187,7 @@ class StreamHandlers:
         if not pod["spec"].get("nodeName"):
             raise errors.bad_request(f"pod {pod['metadata']['name']} does not have a host assigned")
         is_port_forward = request.info.subresource == "portforward"
-        served: tuple[str, ...] = port_forward.PROTOCOLS if is_port_forward else exec_channels.PROTOCOLS
+        served: tuple[str, ...] = port_forward.PROTOCOLS if is_port_forward else EXEC_PROTOCOLS
         hand_over = request.upgrade.passes_descriptors and DESCRIPTORS in request.upgrade.subprotocols
         with ExitStack() as stack:
             stack.enter_context(self._limit)
@@ -96,7 +229,7 @@ class StreamHandlers:
     ) -> Callable[[WebSocket], Awaitable[None]]:
         container = container_of(pod, request.query.get("container", ""))
         options = _read_stream_options(request.query)
-        _check_upgrade(request, exec_channels.PROTOCOLS)
+        _check_upgrade(request, EXEC_PROTOCOLS)
         try:
             if request.info.subresource == "attach":
                 session = await self._streams.attach(pod, container, options)
@@ -110,7 +243,7 @@ class StreamHandlers:
             message = exec_protocol.error_message(str(error))
             return lambda socket: _send(socket, message)
         stack.callback(session.close)
-        return lambda socket: exec_channels.serve_session(session, socket, options)
+        return lambda socket: serve_session(session, socket, options)
 
 
 def _read_stream_options(query: MultiMapping[str]) -> StreamOptions:

@@ -53,11 +53,8 @@ def pem_of(request: Object) -> bytes:
     return base64.b64decode(request["spec"]["request"])
 
 
-def _validate(request: Object) -> list[FieldError]:
-    return [*_errors(request.get("spec") or {})]
-
-
-def _errors(spec: Object) -> Iterator[FieldError]:
+def _errors(request: Object) -> Iterator[FieldError]:
+    spec = request.get("spec") or {}
     text = spec.get("request") or ""
     if problem := _request_problem(text):
         yield invalid("spec.request", text, problem)
@@ -129,5 +126,5 @@ CERTIFICATE_SIGNING_REQUEST = Strategy(
     prepare_for_create=_prepare_for_create,
     prepare_for_update=_keep_spec,
     prepare_for_status_update=_keep_decisions,
-    validate=_validate,
+    validate=_errors,
 )

@@ -1,13 +1,16 @@
 """Strategies of built-in kinds: namespaces, nodes, config maps, secrets, events, volumes, storage classes, quotas,
-priority classes, limit ranges."""
+priority classes, limit ranges. `events.k8s.io/v1` is a second view of events, which are stored as those of the core
+group."""
 
 import base64
 import re
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 
-from trainwright.cluster.apiserver.resources.resource_type import Strategy
+from trainwright.cluster.apiserver.resources.resource_type import Conversion, Strategy
 from trainwright.cluster.apiserver.resources.strategies.labels import label_selector_errors
+from trainwright.cluster.apiserver.schema.builtin import definition
+from trainwright.cluster.apiserver.schema.structural import Schema
 from trainwright.objects import Object
 from trainwright.objects.field_errors import (
     FieldError,
@@ -374,3 +377,52 @@ def _limit_errors(item: Object, path: str) -> Iterator[FieldError]:
 
 
 LIMIT_RANGE = Strategy(set_defaults=_default_limit_range, validate=_validate_limit_range)
+
+
+_CORE_EVENT_NAMES = {
+    "regarding": "involvedObject",
+    "note": "message",
+    "reportingController": "reportingComponent",
+    "deprecatedSource": "source",
+    "deprecatedFirstTimestamp": "firstTimestamp",
+    "deprecatedLastTimestamp": "lastTimestamp",
+    "deprecatedCount": "count",
+}
+"""The fields that have another name in the core group."""
+
+_DEPRECATED_EVENT_FIELDS = (
+    "deprecatedSource",
+    "deprecatedFirstTimestamp",
+    "deprecatedLastTimestamp",
+    "deprecatedCount",
+)
+_EVENT_VIEW_NAMES = {core: name for name, core in _CORE_EVENT_NAMES.items()}
+EVENT_VIEW_FIELDS = {
+    f"regarding.{name}": ""
+    for name in ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath")
+} | {"reason": "", "type": "", "reportingController": ""}
+
+
+def event_view_schema() -> Schema:
+    core = definition("Event")
+    properties = {_EVENT_VIEW_NAMES.get(name, name): schema for name, schema in core["properties"].items()}
+    return core | {"properties": properties, "required": ["eventTime"]}
+
+
+def _view_of_event(event: Object) -> Object:
+    return {_EVENT_VIEW_NAMES.get(name, name): value for name, value in event.items()}
+
+
+def _event_of_view(event: Object) -> Object:
+    core = {_CORE_EVENT_NAMES.get(name, name): value for name, value in event.items()}
+    return {"involvedObject": {}} | core
+
+
+def _validate_event_view(event: Object) -> list[FieldError]:
+    """The rules for events of this version; older clients write those of the core group."""
+    texts = ("reportingController", "reportingInstance", "action", "reason")
+    found = [required(field) for field in ("eventTime", *texts) if not event.get(field)]
+    return found + [forbidden(field, "needs to be unset") for field in _DEPRECATED_EVENT_FIELDS if event.get(field)]
+
+
+EVENT_VIEW = Conversion(_event_of_view, _view_of_event, _validate_event_view)

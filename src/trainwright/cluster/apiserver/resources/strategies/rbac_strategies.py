@@ -1,6 +1,8 @@
 """Strategies of the RBAC kinds."""
 
 from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
 
 from trainwright.cluster.apiserver.resources.resource_type import Strategy
 from trainwright.cluster.apiserver.resources.strategies.labels import label_selector_errors
@@ -14,31 +16,22 @@ _ROLE_REF_FIELDS = {"APIGroup": "apiGroup", "Kind": "kind", "Name": "name"}
 """Go's field names, which the real server's message shows, and those of the API."""
 
 
-def _prepare_role(role: Object) -> None:
+def _prepare_role(role: Object, _old: Object | None = None) -> None:
     """The real server returns `rules: null` where there are none."""
     role.setdefault("rules", None)
 
 
-def _prepare_role_for_update(new: Object, _old: Object) -> None:
-    _prepare_role(new)
-
-
-def _validate_role(role: Object) -> list[FieldError]:
-    return list(_rule_errors(role, namespaced=True))
-
-
-def _validate_cluster_role(role: Object) -> list[FieldError]:
-    found = list(_rule_errors(role, namespaced=False))
+def _cluster_role_errors(role: Object) -> Iterator[FieldError]:
+    yield from _rule_errors(role, namespaced=False)
     aggregation = role.get("aggregationRule")
     if aggregation is not None and not aggregation.get("clusterRoleSelectors"):
         detail = "at least one clusterRoleSelector required if aggregationRule is non-nil"
-        found.append(required("aggregationRule.clusterRoleSelectors", detail))
+        yield required("aggregationRule.clusterRoleSelectors", detail)
     for index, selector in enumerate((aggregation or {}).get("clusterRoleSelectors") or ()):
-        found += label_selector_errors(selector, f"aggregationRule.clusterRoleSelectors[{index}]")
-    return found
+        yield from label_selector_errors(selector, f"aggregationRule.clusterRoleSelectors[{index}]")
 
 
-def _rule_errors(role: Object, *, namespaced: bool) -> Iterator[FieldError]:
+def _rule_errors(role: Object, *, namespaced: bool = True) -> Iterator[FieldError]:
     for index, rule in enumerate(role.get("rules") or ()):
         path = f"rules[{index}]"
         if not rule.get("verbs"):
@@ -65,15 +58,7 @@ def _default_binding(binding: Object) -> None:
             subject["apiGroup"] = _GROUP
 
 
-def _validate_role_binding(binding: Object) -> list[FieldError]:
-    return list(_binding_errors(binding, namespaced=True))
-
-
-def _validate_cluster_role_binding(binding: Object) -> list[FieldError]:
-    return list(_binding_errors(binding, namespaced=False))
-
-
-def _binding_errors(binding: Object, *, namespaced: bool) -> Iterator[FieldError]:
+def _binding_errors(binding: Object, *, namespaced: bool = True) -> Iterator[FieldError]:
     reference = binding["roleRef"]
     kinds = ("Role", "ClusterRole") if namespaced else ("ClusterRole",)
     name = reference.get("name", "")
@@ -112,13 +97,9 @@ def _validate_binding_update(new: Object, old: Object) -> list[FieldError]:
     return [invalid("roleRef", reference, "cannot change roleRef")]
 
 
-ROLE = Strategy(prepare_for_create=_prepare_role, prepare_for_update=_prepare_role_for_update, validate=_validate_role)
-CLUSTER_ROLE = Strategy(
-    prepare_for_create=_prepare_role, prepare_for_update=_prepare_role_for_update, validate=_validate_cluster_role
-)
+ROLE = Strategy(prepare_for_create=_prepare_role, prepare_for_update=_prepare_role, validate=_rule_errors)
+CLUSTER_ROLE = replace(ROLE, validate=_cluster_role_errors)
 ROLE_BINDING = Strategy(
-    set_defaults=_default_binding, validate=_validate_role_binding, validate_update=_validate_binding_update
+    set_defaults=_default_binding, validate=_binding_errors, validate_update=_validate_binding_update
 )
-CLUSTER_ROLE_BINDING = Strategy(
-    set_defaults=_default_binding, validate=_validate_cluster_role_binding, validate_update=_validate_binding_update
-)
+CLUSTER_ROLE_BINDING = replace(ROLE_BINDING, validate=partial(_binding_errors, namespaced=False))

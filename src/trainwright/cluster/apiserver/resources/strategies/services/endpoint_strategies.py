@@ -26,12 +26,9 @@ def _default_endpoints(endpoints: Object) -> None:
             port.setdefault("protocol", "TCP")
 
 
-def _validate_endpoints(endpoints: Object) -> list[FieldError]:
-    return [
-        error
-        for index, subset in enumerate(endpoints.get("subsets") or ())
-        for error in _subset_errors(subset, f"subsets[{index}]")
-    ]
+def _endpoints_errors(endpoints: Object) -> Iterator[FieldError]:
+    for index, subset in enumerate(endpoints.get("subsets") or ()):
+        yield from _subset_errors(subset, f"subsets[{index}]")
 
 
 def _subset_errors(subset: Object, path: str) -> Iterator[FieldError]:
@@ -74,17 +71,13 @@ def _port_errors(port: Object, path: str, *, named: bool) -> Iterator[FieldError
         yield not_supported(f"{path}.protocol", port["protocol"], PROTOCOLS)
 
 
-ENDPOINTS = Strategy(set_defaults=_default_endpoints, validate=_validate_endpoints)
+ENDPOINTS = Strategy(set_defaults=_default_endpoints, validate=_endpoints_errors)
 
 
 def _default_slice(endpoint_slice: Object) -> None:
     for port in endpoint_slice.get("ports") or ():
         port.setdefault("name", "")
         port.setdefault("protocol", "TCP")
-
-
-def _validate_slice(endpoint_slice: Object) -> list[FieldError]:
-    return list(_slice_errors(endpoint_slice))
 
 
 def _slice_errors(endpoint_slice: Object) -> Iterator[FieldError]:
@@ -144,4 +137,4 @@ def _validate_slice_update(new: Object, old: Object) -> list[FieldError]:
     return [] if kind == old.get("addressType") else [invalid("addressType", kind, "field is immutable")]
 
 
-ENDPOINT_SLICE = Strategy(set_defaults=_default_slice, validate=_validate_slice, validate_update=_validate_slice_update)
+ENDPOINT_SLICE = Strategy(set_defaults=_default_slice, validate=_slice_errors, validate_update=_validate_slice_update)

@@ -6,6 +6,7 @@ from typing import Any
 from trainwright.cluster.apiserver.resources.resource_type import Strategy
 from trainwright.cluster.apiserver.resources.strategies.labels import label_selector_errors, qualified_name_problem
 from trainwright.cluster.apiserver.resources.strategies.workloads.workload_strategies import (
+    clear_status,
     default_template,
     immutable_errors,
     negative_errors,
@@ -75,10 +76,6 @@ def _generate_selector(job: Object) -> None:
     selected.setdefault(_UID_LABELS[1], metadata["uid"])
     if not metadata.get("labels") or metadata["labels"] is labels:
         metadata["labels"] = dict(labels)
-
-
-def _clear_status(job: Object) -> None:
-    job["status"] = {}
 
 
 def _validate(job: Object) -> list[FieldError]:
@@ -300,7 +297,7 @@ def _status_errors(new: Object, old: Object) -> list[FieldError]:
 JOB = Strategy(
     set_defaults=_set_defaults,
     generate=_generate_selector,
-    prepare_for_create=_clear_status,
+    prepare_for_create=clear_status,
     validate=_validate,
     validate_update=_validate_update,
     validate_status=_status_errors,

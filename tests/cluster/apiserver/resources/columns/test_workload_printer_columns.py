@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from trainwright.cluster.apiserver.resources.columns.pod_printer_columns import POD, pod_status
+from trainwright.cluster.apiserver.resources.columns.workload_printer_columns import POD, pod_status
 
 NOW = datetime(2026, 1, 1, 0, 10, tzinfo=UTC)
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from trainwright.cluster.apiserver.schema.builtin import definition
 from trainwright.cluster.apiserver.writes.json_patch import PatchError
-from trainwright.cluster.apiserver.writes.strategic_merge_patch import strategic_merge_patch
+from trainwright.cluster.apiserver.writes.patch import strategic_merge_patch
 
 
 class TestStrategicMerge:
