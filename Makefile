@@ -39,7 +39,7 @@ test-images: setup kubernetes ## Build, exchange and run images with Debian's bu
 # The decisions: what a job becomes, who may do what, what is stored, what a container's status is. In the supervisor these
 # are the modules without I/O, each with a test file of its name.
 SUPERVISOR := $(addprefix containers/,container_status host_paths pacing termination) lifecycle/probe_state \
-  $(addprefix network/,advertised_ports listening_ports pod_addresses)
+  $(addprefix network/,listening_ports pod_addresses)
 APISERVER := $(addprefix cluster/apiserver/,access writes)
 ADMISSION := $(addprefix cluster/apiserver/admission/,plugins plugin_chain)
 COVERED := api engine $(APISERVER) $(ADMISSION) $(addprefix cluster/node/supervisor/,$(SUPERVISOR))

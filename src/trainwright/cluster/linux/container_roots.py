@@ -11,18 +11,8 @@ import errno
 import os
 import stat
 
+from trainwright.cluster.linux import mounts
 from trainwright.cluster.linux.devices import make_dev, protect_kernel_files, share_host_dev
-from trainwright.cluster.linux.mounts import (
-    NODEV,
-    NOSUID,
-    RDONLY,
-    Mount,
-    bind,
-    is_below,
-    make_read_only,
-    mount,
-    restrict,
-)
 
 TYPE_CHECKING = False  # importing typing takes four milliseconds at the start of every pod
 if TYPE_CHECKING:
@@ -64,7 +54,7 @@ class OverlayLayers:
             os.mkdir(f"memory/{name}")
         try:
             # The layer is below `/` as well, which is forbidden for a lower directory, but not for one of an overlay.
-            mount("overlay", "memory/host", "overlay", RDONLY, "lowerdir=/:memory/nothing")
+            mounts.mount("overlay", "memory/host", "overlay", mounts.RDONLY, "lowerdir=/:memory/nothing")
             self._mount(["memory/host"], self.root, "layers/host", "/")
         except OSError:
             return False
@@ -113,12 +103,12 @@ class OverlayLayers:
         os.symlink(path, f"{layer}/path")
         os.chmod(f"{layer}/upper", stat.S_IMODE(os.stat(lowers[0]).st_mode))
         if _are_empty(lowers):  # an overlay would show the same, and takes ten times as long to mount
-            bind(os.path.abspath(f"{layer}/upper"), target)
-            restrict(target, NODEV)
+            mounts.bind(os.path.abspath(f"{layer}/upper"), target)
+            mounts.restrict(target, mounts.NODEV)
             return
         os.mkdir(f"{layer}/work")
         options = f"lowerdir={_lower_option(lowers, layer)},upperdir={layer}/upper,workdir={layer}/work{self._options}"
-        mount("overlay", target, "overlay", NODEV, options)
+        mounts.mount("overlay", target, "overlay", mounts.NODEV, options)
 
 
 def _are_empty(directories: list[str]) -> bool:
@@ -186,7 +176,7 @@ def populate_with_host(
     layers.root = root
     if layers.mount_whole_host():
         for point in mount_points:
-            if point not in replaced and not is_below(point, list(replaced)):
+            if point not in replaced and not mounts.is_below(point, list(replaced)):
                 _overlay_or_read_only(point, root + point, layers)
     else:
         _populate_with_directories(root, layers, mount_points, replaced)
@@ -216,7 +206,7 @@ def _populate_with_directories(root: str, layers: OverlayLayers, mount_points: l
         elif os.path.isdir(source):
             os.mkdir(target)
             if source not in replaced:
-                points = [point for point in mount_points if is_below(point, [source])]
+                points = [point for point in mount_points if mounts.is_below(point, [source])]
                 _mount_host_directory(source, target, layers, points)
         elif os.path.isfile(source):
             _bind_file(source, target)
@@ -252,8 +242,8 @@ def _mount_with_link(source: str, target: str, layers: OverlayLayers) -> None:
 def _bind_file(source: str, target: str) -> None:
     with open(target, "xb"):
         pass
-    bind(source, target)
-    make_read_only(target)
+    mounts.bind(source, target)
+    mounts.make_read_only(target)
 
 
 def _make_temporary_directory(root: str, layers: OverlayLayers) -> None:
@@ -266,7 +256,7 @@ def _make_temporary_directory(root: str, layers: OverlayLayers) -> None:
     os.makedirs(temporary)
     os.symlink(_TEMPORARY, "layers/tmp/path")
     os.chmod(temporary, 0o1777)  # noqa: S103 - the mode of /tmp; the pod's directory above it is private
-    bind(temporary, root + _TEMPORARY)
+    mounts.bind(temporary, root + _TEMPORARY)
     layers.targets.append(_TEMPORARY)
 
 
@@ -281,7 +271,7 @@ def _make_run_directory(root: str, layers: OverlayLayers) -> None:
         if entry.is_symlink():
             os.symlink(os.readlink(entry.path), f"{own}/{entry.name}")
     resolver = os.path.realpath(_RESOLVER)
-    if is_below(resolver, [_RUN]) and os.access(resolver, os.R_OK):
+    if mounts.is_below(resolver, [_RUN]) and os.access(resolver, os.R_OK):
         copy = own + resolver.removeprefix(_RUN)
         os.makedirs(os.path.dirname(copy), exist_ok=True)
         with open(resolver, "rb") as source, open(copy, "wb") as target:
@@ -291,7 +281,7 @@ def _make_run_directory(root: str, layers: OverlayLayers) -> None:
     if found := layers.image_directories(_RUN):
         layers.mount([*found, own], root + place, path=_RUN)
     else:
-        bind(own, root + place)
+        mounts.bind(own, root + place)
         layers.targets.append(place)
 
 
@@ -303,13 +293,13 @@ def _overlay_or_read_only(source: str, target: str, layers: OverlayLayers) -> No
     try:
         layers.mount_host(source, target)
     except OSError:
-        bind(source, target)
-        make_read_only(target)
+        mounts.bind(source, target)
+        mounts.make_read_only(target)
 
 
-def mount_points(mounts: list[Mount]) -> list[str]:
+def mount_points(host_mounts: list[mounts.Mount]) -> list[str]:
     """The mount points that have real files, outermost first, without `/`."""
-    points = {point for _, _, point, kind in mounts if kind not in _PSEUDO_FILE_SYSTEMS}
+    points = {point for _, _, point, kind in host_mounts if kind not in _PSEUDO_FILE_SYSTEMS}
     return sorted(point for point in points if point.split("/")[1] not in {*_NOT_OVERLAID, ""})
 
 
@@ -321,12 +311,12 @@ def mount_kernel_directories(
         share_host_dev(f"{root}/dev", shared_memory=shared_memory)
     else:
         make_dev(f"{root}/dev", devices=devices, shared_memory=shared_memory)
-    bind("/sys", f"{root}/sys")
+    mounts.bind("/sys", f"{root}/sys")
     try:
-        mount("proc", f"{root}/proc", "proc", NOSUID | NODEV)
+        mounts.mount("proc", f"{root}/proc", "proc", mounts.NOSUID | mounts.NODEV)
     except OSError:
-        bind("/proc", f"{root}/proc")  # in a container with a masked /proc the kernel refuses a new one
+        mounts.bind("/proc", f"{root}/proc")  # in a container with a masked /proc the kernel refuses a new one
     if not privileged:
-        make_read_only(f"{root}/sys")
+        mounts.make_read_only(f"{root}/sys")
         if not user_namespace:  # an ordinary user has no access anyway
             protect_kernel_files(root)

@@ -43,7 +43,7 @@ def protect_kernel_files(root: str) -> None:
     for path in _MASKED:
         place = root + path
         if os.path.isdir(place):
-            mounts.mount("tmpfs", place, "tmpfs", mounts.RDONLY | mounts.NOSUID | mounts.NODEV, "size=4k,nr_inodes=2")
+            mounts.hide(place)
         elif os.path.exists(place):
             bind_device("/dev/null", place)
     # What is mounted from a read-only mount is read-only: half as many system calls. That mount goes with the old root.

@@ -68,6 +68,11 @@ def restrict(target: str, flags: int, *, recursive: bool = True) -> None:
         mount(None, point, None, BIND | _REMOUNT | flags | kept)
 
 
+def hide(directory: str) -> None:
+    """Covers it with an empty one that cannot be written to."""
+    mount("tmpfs", directory, "tmpfs", RDONLY | NOSUID | NODEV, "size=4k,nr_inodes=2")
+
+
 def unmount(target: str) -> None:
     """Now, or when it is no longer in use."""
     check(libc.umount2(os.fsencode(target), _DETACH), f"unmount {target}")

@@ -42,7 +42,7 @@ def remove_tree(path: str) -> None:
         _open_up(path, None)
         top = os.open(path, _DIRECTORY)
     except OSError:
-        _try_to_remove(path)
+        try_to_remove(path)
         return
     try:
         moved, left = 0, {""}
@@ -54,7 +54,7 @@ def remove_tree(path: str) -> None:
                     left.add(name)
     finally:
         os.close(top)
-    _try_to_remove(path)
+    try_to_remove(path)
 
 
 def _empty(name: str, top: int, moved: int) -> int:
@@ -113,7 +113,8 @@ def _removed(name: str, parent: int) -> bool:
     return True
 
 
-def _try_to_remove(path: str) -> None:
+def try_to_remove(path: str) -> None:
+    """Removes a file, a link or an empty directory, if that is possible."""
     try:
         if os.path.isdir(path) and not os.path.islink(path):
             os.rmdir(path)

@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.cluster.supervised_pods import container
 from trainwright.cluster.node.supervisor.pod_json import NfsVolumeJson
-from trainwright.cluster.node.supervisor.sandbox.nfs import mount_all
+from trainwright.cluster.node.supervisor.pod_process import mount_nfs_volumes
 from trainwright.cluster.node.volumes.files import UnsupportedVolumeError
 from trainwright.cluster.node.volumes.sources import (
     NfsMount,
@@ -90,7 +90,7 @@ def fake_mount(directory: Path, script: str) -> str:
 def test_a_mount_that_fails_is_reported_in_the_words_of_the_kubelet(tmp_path: Path) -> None:
     program = fake_mount(tmp_path, "echo mount.nfs: Connection refused >&2; exit 32")
     volume: NfsVolumeJson = {"name": "v", "source": "nas:/x", "path": "/nowhere", "options": "retry=0"}
-    assert mount_all(program, [volume]) == (
+    assert mount_nfs_volumes(program, [volume]) == (
         'MountVolume.SetUp failed for volume "v" : mount failed: exit status 32 Mounting command: mount.nfs Mounting '
         "arguments: nas:/x /nowhere -o retry=0 Output: mount.nfs: Connection refused"
     )

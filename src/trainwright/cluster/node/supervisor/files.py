@@ -9,11 +9,12 @@ from __future__ import annotations
 import errno
 import json
 import os
+import time
 
 TYPE_CHECKING = False  # importing typing takes four milliseconds at the start of every pod
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from typing import Any
 
     from trainwright.cluster.node.supervisor.pod_json import IdentityJson, PodJson, PodState
@@ -37,6 +38,9 @@ API_SOCKET = "api/api.sock"
 
 SESSION_SOCKET = "sessions.sock"
 """In the pod's directory, while its supervisor runs."""
+
+_RETRY_SECONDS = 0.1
+_DISK_FULL_REPORT_SECONDS = 10.0
 
 
 def read_json(path: str, default: Any = _REQUIRED) -> Any:
@@ -110,6 +114,51 @@ def notify_agent(node_directory: str, message: str) -> bool:
     return True
 
 
+class StateFile:
+    """state.json: what a supervisor reports to the agent. Tries again while the disk is full or the agent is busy."""
+
+    def __init__(self, directory: str, uid: str) -> None:
+        self._path = os.path.join(directory, "state.json")
+        self._node = os.path.dirname(os.path.dirname(directory))
+        self._uid = uid
+        self.changed = False
+        """True if the state is to be written."""
+        self.retry_at: float | None = None
+        """When to repeat a failed write or notification, in monotonic seconds."""
+        self._disk_full_reported_at: float | None = None
+
+    def notify_soon(self) -> None:
+        """The agent has something else to read."""
+        if self.retry_at is None:
+            self.retry_at = time.monotonic()
+
+    def publish(self, state: Callable[[], PodState]) -> None:
+        """Writes the state if it has changed, and notifies the agent."""
+        now = time.monotonic()
+        if (not self.changed and self.retry_at is None) or (self.retry_at is not None and now < self.retry_at):
+            return
+        if self.changed:
+            try:
+                write_json(self._path, state())
+            except OSError as error:
+                if error.errno not in DISK_FULL:
+                    raise
+                self.retry_at = now + _RETRY_SECONDS
+                self.report_full_disk()
+                return
+        self.changed = False
+        self.retry_at = None if notify_agent(self._node, self._uid) else now + _RETRY_SECONDS
+
+    def report_full_disk(self) -> None:
+        """Notifies the agent, which records an event: nothing can be written to this disk."""
+        now = time.monotonic()
+        last = self._disk_full_reported_at
+        if (last is None or now >= last + _DISK_FULL_REPORT_SECONDS) and notify_agent(
+            self._node, f"{self._uid} {DISK_FULL_NOTE}"
+        ):
+            self._disk_full_reported_at = now
+
+
 def receive(connection: socket.socket, size: int, descriptors: int) -> tuple[bytes, list[int], int]:
     """A message with its descriptors, which no program inherits, and its flags. (recv_fds of Python 3.11 does not pass
     MSG_CMSG_CLOEXEC on.)"""
@@ -131,6 +180,15 @@ def listen_for_sessions(directory: str) -> socket.socket:
         listener.bind(path)
     listener.listen(16)
     return listener
+
+
+def read_text(path: str) -> str:
+    """Empty if the file cannot be read."""
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read()
+    except OSError:
+        return ""
 
 
 class SocketPath:

@@ -15,24 +15,15 @@ import os
 import signal
 import time
 
-from trainwright.cluster.node.supervisor import processes
+from trainwright.cluster.node.supervisor import files, processes
 from trainwright.cluster.node.supervisor.containers import container_exit, container_start, container_status
 from trainwright.cluster.node.supervisor.containers.container import Container
 from trainwright.cluster.node.supervisor.containers.container_exec import ContainerExec
 from trainwright.cluster.node.supervisor.containers.pacing import OutputPacer
-from trainwright.cluster.node.supervisor.files import (
-    DISK_FULL,
-    SESSION_SOCKET,
-    listen_for_sessions,
-    read_json,
-    read_state,
-    remove_file,
-)
 from trainwright.cluster.node.supervisor.network.pod_sockets import PodSockets
 from trainwright.cluster.node.supervisor.poller import Poller
 from trainwright.cluster.node.supervisor.processes import SIGNALS
 from trainwright.cluster.node.supervisor.sandbox import cgroups, sandbox
-from trainwright.cluster.node.supervisor.state_file import StateFile
 
 TYPE_CHECKING = False  # importing typing takes four milliseconds at the start of every pod
 if TYPE_CHECKING:
@@ -62,7 +53,7 @@ class Supervisor:
         self._is_pid_1 = is_pid_1
         self._stop_file = os.path.join(directory, "stop.json")
         self._policy = str(pod["restartPolicy"])
-        last = read_state(directory)
+        last = files.read_state(directory)
         self._inits = self._containers(pod["initContainers"], last and last["initContainers"], init=True)
         self._mains = self._containers(pod["containers"], last and last["containers"], init=False)
         self._all = self._inits + self._mains
@@ -75,7 +66,7 @@ class Supervisor:
         """True when no container will run again, except sidecars."""
         self._stopping = False
         self._shutdown = False
-        self._state_file = StateFile(directory, str(pod["uid"]))
+        self._state_file = files.StateFile(directory, str(pod["uid"]))
         self._proc: str | None = "/proc"
         self._listener: socket.socket | None = None
         self._sessions: ExecSessions | None = None
@@ -109,7 +100,7 @@ class Supervisor:
             raise
         finally:
             if self._listener is not None:
-                remove_file(os.path.join(self._directory, SESSION_SOCKET))
+                files.remove_file(os.path.join(self._directory, files.SESSION_SOCKET))
 
     def _run(self) -> None:
         if self._is_pid_1:
@@ -226,7 +217,7 @@ class Supervisor:
         try:
             container_start.create_files(self._directory, self._pod, container, int(status["restarts"]))
         except OSError as error:
-            if error.errno not in DISK_FULL:
+            if error.errno not in files.DISK_FULL:
                 raise
             container.start_at = time.monotonic() + _DISK_FULL_SECONDS
             self._state_file.report_full_disk()
@@ -279,8 +270,8 @@ class Supervisor:
 
     def _check_stop_request(self, *, signalled: bool = False) -> None:
         """The agent writes the grace period to stop.json, then sends SIGTERM. Its default is the pod's own."""
-        stop: StopJson = read_json(self._stop_file, default={})
-        if "shutdown" in stop and stop["shutdown"] != read_json(os.path.join(self._directory, "supervisor.json")):
+        stop: StopJson = files.read_json(self._stop_file, default={})
+        if "shutdown" in stop and stop["shutdown"] != files.read_json(os.path.join(self._directory, "supervisor.json")):
             stop = {}  # meant an earlier supervisor of this pod, which was killed
         if not signalled and not stop:
             return
@@ -302,7 +293,7 @@ class Supervisor:
 
     def _reload(self) -> None:
         """The agent has written pod.json again: the deadline or the image of containers has changed."""
-        self._pod = read_json(os.path.join(self._directory, "pod.json"))
+        self._pod = files.read_json(os.path.join(self._directory, "pod.json"))
         specs = [*self._pod["initContainers"], *self._pod["containers"]]
         self._get_lifecycle().apply_changes(self._pod, specs, stopping=self._stopping)
 
@@ -422,7 +413,7 @@ class Supervisor:
 
     def _listen_for_sessions(self) -> None:
         if self._listener is None:
-            self._listener = listen_for_sessions(self._directory)
+            self._listener = files.listen_for_sessions(self._directory)
             self._poller.watch(self._listener.fileno(), self._on_connection)
 
     def _on_connection(self) -> None:

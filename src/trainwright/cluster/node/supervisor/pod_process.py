@@ -1,4 +1,5 @@
-"""The process of a pod from its start: takes the pod's lock, enters its namespaces, and becomes its supervisor.
+"""The process of a pod from its start: takes the pod's lock, enters its namespaces, mounts its NFS volumes, and becomes
+its supervisor.
 
 Standard library only.
 """
@@ -8,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import select
 import signal
 import sys
 
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
 
 EXIT_ALREADY_SUPERVISED = 75
 """Exit status if another supervisor of the same pod is running."""
+
+_MOUNT_SECONDS = 60.0
 
 
 def main(arguments: list[str], unsealed: str) -> None:
@@ -115,8 +119,12 @@ def _run_as_pid_1(directory: str, pod: PodJson, session_key: str) -> None:
     _register(directory)
     if not pod["ownUsers"]:
         privileges.hide_process()  # it sees the host's files; in a user namespace only its capabilities count
-    if (program := pod.get("nfsProgram")) and (volumes := pod.get("nfsVolumes")):
-        _mount_nfs(directory, program, volumes)
+    program, volumes = pod.get("nfsProgram"), pod.get("nfsVolumes")
+    if program and volumes and (failure := mount_nfs_volumes(program, volumes)):
+        os.unlink(os.path.join(directory, "supervisor.json"))  # nothing has started: the agent tries again
+        sys.stderr.write(f"{failure}\n")
+        sys.stderr.flush()
+        os._exit(1)
     Supervisor(directory, pod, is_pid_1=True, session_key=session_key).run()
 
 
@@ -124,11 +132,39 @@ def _register(directory: str) -> None:
     write_json(os.path.join(directory, "supervisor.json"), own_identity(), durable=False)  # meaningless after a reboot
 
 
-def _mount_nfs(directory: str, program: str, volumes: list[NfsVolumeJson]) -> None:
-    from trainwright.cluster.node.supervisor.sandbox.nfs import mount_all  # few pods have any
+def mount_nfs_volumes(program: str, volumes: list[NfsVolumeJson]) -> str:
+    """As root, in the namespaces of the pod, so that they end with it. Returns the failure in the kubelet's words, in
+    one line; empty if none."""
+    for volume in volumes:
+        arguments = [program, volume["source"], volume["path"], "-o", volume["options"]]
+        reader, writer = os.pipe()
+        child = os.posix_spawn(
+            program,
+            arguments,
+            {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8"},
+            file_actions=[(os.POSIX_SPAWN_DUP2, writer, 1), (os.POSIX_SPAWN_DUP2, writer, 2)],
+            setsigmask=[],
+        )
+        os.close(writer)
+        output = _read_output(reader, child)
+        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        if status:
+            text = " ".join(output.decode(errors="replace").split())
+            command = f"Mounting command: mount.nfs Mounting arguments: {' '.join(arguments[1:])} Output: {text}"
+            return (
+                f'MountVolume.SetUp failed for volume "{volume["name"]}" : mount failed: exit status {status} {command}'
+            )
+    return ""
 
-    if failure := mount_all(program, volumes):
-        os.unlink(os.path.join(directory, "supervisor.json"))  # nothing has started: the agent tries again
-        sys.stderr.write(f"{failure}\n")
-        sys.stderr.flush()
-        os._exit(1)
+
+def _read_output(reader: int, child: int) -> bytes:
+    """The output of the child, which is killed if it takes too long."""
+    output = b""
+    with os.fdopen(reader, "rb", buffering=0) as pipe:
+        while select.select([pipe], [], [], _MOUNT_SECONDS)[0]:
+            piece = pipe.read(4096)
+            if not piece:
+                return output
+            output += piece
+    os.kill(child, signal.SIGKILL)
+    return output + b"timed out"

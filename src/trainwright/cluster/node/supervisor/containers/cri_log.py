@@ -9,7 +9,7 @@ import os
 
 from trainwright.cluster.node.supervisor.containers.container_status import MAX_RUNS
 from trainwright.cluster.node.supervisor.containers.pacing import OutputPacer
-from trainwright.cluster.node.supervisor.files import DISK_FULL
+from trainwright.cluster.node.supervisor.files import DISK_FULL, remove_file
 
 MAX_LINE_BYTES = 16 * 1024
 """A longer line is written as several partial ones, as container runtimes do."""
@@ -158,10 +158,7 @@ def remove_old_logs(directory: str, next_run: int) -> None:
 
 def _remove_log(path: str) -> None:
     for name in (path, f"{path}.new", _dropped(path), *rotated_names(path)):
-        try:
-            os.unlink(name)
-        except FileNotFoundError:
-            pass
+        remove_file(name)
 
 
 class LogPipe:

@@ -105,9 +105,7 @@ class ExecSessions:
                 os.close(descriptor)
 
     def _prepare(self, connection: socket.socket, request: dict[str, Any], descriptors: list[int]) -> None:
-        if self._running(request["container"]) is None:
-            _send(connection, {"notFound": True})
-            self._close(connection)
+        if self._find_running(connection, request) is None:
             return
         if len(descriptors) < _STREAMS:
             raise ValueError("no descriptor of this process is free for them")
@@ -133,10 +131,8 @@ class ExecSessions:
                 os.close(descriptor)
 
     def _start(self, connection: socket.socket, request: dict[str, Any], descriptors: list[int]) -> None:
-        container = self._running(request["container"])
+        container = self._find_running(connection, request)
         if container is None:
-            _send(connection, {"notFound": True})
-            self._close(connection)
             return
         tty = bool(request["tty"])
         stdin, stdout, stderr = (-1, -1, -1) if tty else descriptors
@@ -160,9 +156,8 @@ class ExecSessions:
             self._close(connection)
 
     def _attach(self, connection: socket.socket, request: dict[str, Any]) -> None:
-        container = self._running(request["container"])
+        container = self._find_running(connection, request)
         if container is None:
-            _send(connection, {"notFound": True})
             return
         spec = container.spec
         first, container.attached = not container.attached, True
@@ -177,9 +172,14 @@ class ExecSessions:
         else:
             _send(connection, answer)
 
-    def _running(self, name: str) -> Container | None:
-        found = (container for container in self._containers if container.name == name)
-        return next((container for container in found if container.is_running), None)
+    def _find_running(self, connection: socket.socket, request: dict[str, Any]) -> Container | None:
+        """The container of a request; if it does not run, the session ends."""
+        for container in self._containers:
+            if container.name == request["container"] and container.is_running:
+                return container
+        _send(connection, {"notFound": True})
+        self._close(connection)
+        return None
 
     def _close(self, connection: socket.socket) -> None:
         if connection in self._connections:

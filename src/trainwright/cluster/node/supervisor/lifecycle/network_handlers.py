@@ -12,7 +12,7 @@ import time
 
 TYPE_CHECKING = False  # importing typing takes four milliseconds at the start of every pod
 if TYPE_CHECKING:
-    from trainwright.cluster.node.supervisor.pod_json import HandlerJson, HttpJson
+    from trainwright.cluster.node.supervisor.pod_json import HandlerJson, HttpJson, TcpJson
 
 EXIT_SUCCESS, EXIT_FAILURE, EXIT_WARNING, EXIT_UNKNOWN = 0, 1, 2, 3
 
@@ -34,14 +34,13 @@ def check(handler: HandlerJson, seconds: float | None) -> tuple[int, str]:
     deadline = None if seconds is None else time.monotonic() + seconds
     try:
         if "tcp" in handler:
-            _connect(handler["tcp"]["host"], handler["tcp"]["port"], deadline).close()
+            _connect(handler["tcp"], deadline).close()
             return EXIT_SUCCESS, ""
         if "grpc" in handler:
             from trainwright.cluster.node.supervisor.lifecycle import grpc_health  # few probes need it
 
-            target = handler["grpc"]
-            with _connect(target["host"], target["port"], deadline) as connection:
-                return grpc_health.check(connection, _address(target["host"], target["port"]), target["service"])
+            with _connect(handler["grpc"], deadline) as connection:
+                return grpc_health.check(connection, _address(handler["grpc"]), handler["grpc"]["service"])
         return _get(handler["http"], deadline)
     except (_CheckError, OSError) as error:
         return EXIT_FAILURE, str(error)
@@ -49,10 +48,9 @@ def check(handler: HandlerJson, seconds: float | None) -> tuple[int, str]:
 
 def timeout_text(handler: HandlerJson) -> str:
     if "tcp" in handler:
-        return f"dial tcp {_address(handler['tcp']['host'], handler['tcp']['port'])}: i/o timeout"
+        return f"dial tcp {_address(handler['tcp'])}: i/o timeout"
     if "grpc" in handler:
-        target = handler["grpc"]
-        address = _address(target["host"], target["port"])
+        address = _address(handler["grpc"])
         return f'timeout: failed to connect service "{address}" within 1s: context deadline exceeded'
     return f'Get "{_url(handler["http"])}": {_AWAITING_HEADERS}'
 
@@ -88,7 +86,7 @@ def _redirected(request: HttpJson, location: str) -> HttpJson | None:
 
 def _exchange(request: HttpJson, deadline: float | None) -> tuple[int, dict[str, str], str]:
     """Status, headers by lower-case name, and the beginning of the body."""
-    connection = _connect(request["host"], request["port"], deadline)
+    connection = _connect(request, deadline)
     if request["scheme"] == "https":
         connection = _wrap_tls(connection)
     try:
@@ -128,7 +126,7 @@ def _render(request: HttpJson) -> bytes:
             raise _CheckError(f'net/http: invalid header field value for "{name}"')
     lines = [f"GET {_escaped(request['path'])} HTTP/1.1"]
     if "host" not in given:
-        lines.append(f"Host: {_address(request['host'], request['port'])}")
+        lines.append(f"Host: {_address(request)}")
     if "user-agent" not in given:
         lines.append(f"User-Agent: {request['userAgent']}")
     if "accept" not in given:
@@ -155,14 +153,14 @@ def _wrap_tls(connection: socket.socket) -> socket.socket:
         raise _CheckError(f"remote error: tls: {error.reason}") from error
 
 
-def _connect(host: str, port: int, deadline: float | None) -> socket.socket:
-    address = _address(host, port)
+def _connect(target: TcpJson, deadline: float | None) -> socket.socket:
+    address = _address(target)
     try:
-        connection = socket.create_connection((host, port), _left(deadline))
+        connection = socket.create_connection((target["host"], target["port"]), _left(deadline))
     except TimeoutError as error:
         raise _CheckError(f"dial tcp {address}: i/o timeout") from error
     except socket.gaierror as error:
-        raise _CheckError(f"dial tcp: lookup {host}: no such host") from error
+        raise _CheckError(f"dial tcp: lookup {target['host']}: no such host") from error
     except OSError as error:
         raise _CheckError(f"dial tcp {address}: connect: {(error.strerror or str(error)).lower()}") from error
     return connection
@@ -183,8 +181,9 @@ def _left(deadline: float | None) -> float | None:
 
 
 def _url(request: HttpJson) -> str:
-    return f"{request['scheme']}://{_address(request['host'], request['port'])}{request['path']}"
+    return f"{request['scheme']}://{_address(request)}{request['path']}"
 
 
-def _address(host: str, port: int) -> str:
+def _address(target: TcpJson) -> str:
+    host, port = target["host"], target["port"]
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

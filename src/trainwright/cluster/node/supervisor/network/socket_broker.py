@@ -25,7 +25,6 @@ from trainwright.cluster.linux.mounts import libc
 from trainwright.cluster.linux.seccomp import BIND, CONNECT, SENDTO
 from trainwright.cluster.node.supervisor.files import receive
 from trainwright.cluster.node.supervisor.network import pod_addresses
-from trainwright.cluster.node.supervisor.network.advertised_ports import is_advertised
 from trainwright.cluster.node.supervisor.network.pod_addresses import AF_INET6, PodAddresses, SocketAddress
 
 TYPE_CHECKING = False  # importing typing takes four milliseconds at the start of every pod
@@ -235,7 +234,7 @@ class SocketBroker:
         if self._proc is None:
             return False
         arguments, variables = (self._read(thread, name) for name in ("cmdline", "environ"))
-        return is_advertised(port, arguments, variables)
+        return pod_addresses.is_advertised(port, arguments, variables)
 
     def _read(self, thread: int, name: str) -> bytes:
         with open(f"{self._proc}/{thread}/{name}", "rb", buffering=0) as file:

@@ -10,6 +10,8 @@ import errno
 import os
 import time
 
+from trainwright.cluster.node.supervisor.files import read_text
+
 TYPE_CHECKING = False  # importing typing takes four milliseconds at the start of every pod
 if TYPE_CHECKING:
     from trainwright.cluster.node.supervisor.pod_json import LimitsJson, PodJson
@@ -95,7 +97,7 @@ def _try_version_2(own: str, name: str) -> tuple[Directories, str]:
     """In the nearest directory whose children have the controllers. Processes may be in no directory that has them."""
     reason, above = "", own
     while above.startswith(_ROOT):
-        enabled = _read(f"{above}/cgroup.subtree_control").split()
+        enabled = read_text(f"{above}/cgroup.subtree_control").split()
         missing = [controller for controller in CONTROLLERS if controller not in enabled]
         try:
             if missing:
@@ -172,7 +174,7 @@ def oom_kills(paths: list[str]) -> int:
     """How many processes the kernel has killed because the memory limit was reached."""
     for path in paths:
         for name in ("memory.events", "memory.oom_control"):
-            for line in _read(f"{path}/{name}").splitlines():
+            for line in read_text(f"{path}/{name}").splitlines():
                 key, _, value = line.partition(" ")
                 if key == "oom_kill":
                     return int(value)
@@ -228,14 +230,6 @@ def _remove_tree(path: str) -> bool:
 
 def _is_version_2(path: str) -> bool:
     return os.path.exists(f"{path}/cgroup.controllers")
-
-
-def _read(path: str) -> str:
-    try:
-        with open(path, encoding="ascii", errors="replace") as file:
-            return file.read()
-    except OSError:
-        return ""
 
 
 def _write(path: str, text: str) -> None:

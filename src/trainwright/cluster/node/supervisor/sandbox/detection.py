@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from trainwright.cluster.linux.seccomp import architectures, filter_system_calls
 from trainwright.cluster.linux.trees import remove_tree
+from trainwright.cluster.node.supervisor.files import read_text
 from trainwright.cluster.node.supervisor.network.pod_addresses import PodAddresses
 from trainwright.cluster.node.supervisor.network.socket_broker import SocketBroker
 from trainwright.cluster.node.supervisor.poller import Poller
@@ -75,7 +76,7 @@ def _try_overlay(directory: str) -> dict[str, Any]:
     for user_namespace in (False, True):
         trial = os.path.join(directory, f"sandbox-detection-{os.getpid()}-{int(user_namespace)}")
         reason = _run_in_child(lambda trial=trial, user_namespace=user_namespace: _run_trial(trial, user_namespace))  # type: ignore[misc]  # mypy does not infer defaults of lambdas
-        shared_ports = _read(os.path.join(trial, _SHARED_PORTS))
+        shared_ports = read_text(os.path.join(trial, _SHARED_PORTS))
         remove_tree(trial)
         if reason is None:
             return {"works": True, "userNamespace": user_namespace, "sharedPorts": shared_ports}
@@ -172,14 +173,6 @@ def _bind_in_trial(broker: SocketBroker, port: int) -> int:
     with socket.socket() as own:
         own.bind(("0.0.0.0", port))  # noqa: S104 - as programs do
         return 0 if own.getsockname()[0] == _TRIAL_ADDRESS else _WRONG_ADDRESS
-
-
-def _read(path: str) -> str:
-    try:
-        with open(path, encoding="utf-8") as file:
-            return file.read()
-    except OSError:
-        return ""
 
 
 def _run_in_child(step: Callable[[], None]) -> str | None:

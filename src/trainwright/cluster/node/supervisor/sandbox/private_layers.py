@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import stat
 
-from trainwright.cluster.linux.trees import remove_tree, walk
+from trainwright.cluster.linux.trees import remove_tree, try_to_remove, walk
 
 TYPE_CHECKING = False  # importing typing takes four milliseconds
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def keep_private_files(scratch: str) -> None:
         if not os.path.isdir(f"{layer}/upper"):
             remove_tree(layer)
     for directory in (f"{scratch}/memory", f"{scratch}/{_LAYERS}", scratch):
-        _remove(directory)
+        try_to_remove(directory)
 
 
 def _remove_unused(layer: str) -> bool:
@@ -98,7 +98,7 @@ def _remove_unused(layer: str) -> bool:
     except OSError:
         return False
     for path in ("work/work", "work", "path"):
-        _remove(f"{layer}/{path}")
+        try_to_remove(f"{layer}/{path}")
     remove_tree(layer)  # with the links to lower layers
     return True
 
@@ -149,21 +149,10 @@ def _prune(upper: str, path: str, originals: list[str] | None) -> None:
     for parent, directories, names in reversed(list(walk(upper))):
         for name in names:
             if f"{parent}/{name}" not in kept:
-                _remove(f"{parent}/{name}")
+                try_to_remove(f"{parent}/{name}")
         for name in directories:
-            _remove(f"{parent}/{name}")
-    _remove(upper)
-
-
-def _remove(path: str) -> None:
-    """Removes a file, a link or an empty directory."""
-    try:
-        if os.path.isdir(path) and not os.path.islink(path):
-            os.rmdir(path)
-        else:
-            os.unlink(path)
-    except OSError:
-        pass  # a directory with files that are kept
+            try_to_remove(f"{parent}/{name}")
+    try_to_remove(upper)
 
 
 def _copy_memory(memory: str, layer: str) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 
+from trainwright.cluster.linux import mounts
 from trainwright.cluster.linux.container_roots import (
     OverlayLayers,
     mount_kernel_directories,
@@ -17,23 +18,7 @@ from trainwright.cluster.linux.container_roots import (
     populate_with_image,
 )
 from trainwright.cluster.linux.hidden_directories import HiddenDirectories
-from trainwright.cluster.linux.mounts import (
-    NODEV,
-    NOSUID,
-    PRIVATE,
-    RDONLY,
-    REC,
-    SLAVE,
-    bind,
-    check,
-    is_below,
-    libc,
-    mount,
-    pivot_root,
-    read_mounts,
-    restrict,
-    unmount,
-)
+from trainwright.cluster.linux.mounts import check, libc
 from trainwright.cluster.linux.safe_paths import resolve_without_proc
 from trainwright.cluster.linux.user_namespaces import enter_as_root, enter_keeping_ids
 from trainwright.cluster.node.supervisor.sandbox.volume_mounts import ContainerVolumes
@@ -74,7 +59,7 @@ def enter_pod(directory: str, pod: PodJson, *, pid_namespace: bool = True) -> No
     name = pod["hostname"].encode()
     check(libc.sethostname(name, len(name)), f"set the hostname {pod['hostname']}")
     # Mounts propagate from the host to the pod only: a pod must not keep a disk of the host busy.
-    mount(None, "/", None, REC | SLAVE)
+    mounts.mount(None, "/", None, mounts.REC | mounts.SLAVE)
     shared_memory = os.path.join(directory, "shm")
     os.makedirs(shared_memory, exist_ok=True)
     memory_limit = pod.get("memoryLimit")
@@ -99,7 +84,7 @@ def mount_proc(directory: str) -> str | None:
     proc = os.path.join(directory, "proc")
     os.makedirs(proc, exist_ok=True)
     try:
-        mount("proc", proc, "proc", NOSUID | NODEV)
+        mounts.mount("proc", proc, "proc", mounts.NOSUID | mounts.NODEV)
     except OSError:
         return None
     return proc
@@ -119,13 +104,13 @@ def make_scratch(scratch: str, *, memory_limit: int | None = None) -> None:
 
 def _mount_memory(target: str, options: str, size: int | None) -> None:
     """At most half of the machine's memory, unless a size is given."""
-    mount("tmpfs", target, "tmpfs", NOSUID | NODEV, f"{options},size={size or '50%'}")
+    mounts.mount("tmpfs", target, "tmpfs", mounts.NOSUID | mounts.NODEV, f"{options},size={size or '50%'}")
 
 
 def unmount_memory(scratch: str) -> None:
     """As pid 1, when the container has ended."""
     try:
-        unmount(f"{scratch}/memory")
+        mounts.unmount(f"{scratch}/memory")
     except OSError:
         pass  # it was not mounted
 
@@ -138,8 +123,8 @@ def enter_container(directory: str, pod: PodJson, container: ContainerJson, scra
     read-only root.
     """
     check(libc.unshare(_CLONE_NEWNS), "create a mount namespace")
-    mount(None, "/", None, REC | PRIVATE)
-    host_mounts = read_mounts()
+    mounts.mount(None, "/", None, mounts.REC | mounts.PRIVATE)
+    host_mounts = mounts.read_mounts()
     hidden = HiddenDirectories(pod["hidden"], host_mounts)
     security = container.get("security") or {}  # pods of an earlier version have none
     privileged, read_only_root = bool(security.get("privileged")), bool(security.get("readOnlyRoot"))
@@ -152,8 +137,8 @@ def enter_container(directory: str, pod: PodJson, container: ContainerJson, scra
     root = os.path.abspath("memory/root")
     overlays = OverlayLayers(pod["ownUsers"], layers if host_files else ())
     if host_files:
-        bind(root, root)
-        points = [point for point in mount_points(host_mounts) if not is_below(point, hidden.paths)]
+        mounts.bind(root, root)
+        points = [point for point in mount_points(host_mounts) if not mounts.is_below(point, hidden.paths)]
         populate_with_host(root, overlays, points, replaced=volumes.targets, private=pod.get("privateHomes") or ())
     else:
         populate_with_image(root, overlays, layers)
@@ -173,14 +158,14 @@ def enter_container(directory: str, pod: PodJson, container: ContainerJson, scra
     if read_only_root:
         targets = [target for target in overlays.targets if target not in writable]
         for place in dict.fromkeys((*targets, *volumes.shared, "/")):
-            restrict(place, RDONLY, recursive=False)
+            mounts.restrict(place, mounts.RDONLY, recursive=False)
 
 
 def _move_into(root: str) -> str:
     """Makes the directory the root of this process. Returns where the host's root is now."""
     old_root = f"/.host-{os.urandom(8).hex()}"  # a link in a volume, where mount points are made, cannot name it
     os.mkdir(root + old_root)
-    pivot_root(root, root + old_root)
+    mounts.pivot_root(root, root + old_root)
     return old_root
 
 
@@ -195,7 +180,7 @@ def _make_writable(path: str, overlays: OverlayLayers) -> str:
 def _leave_host(old_root: str) -> None:
     """Closes the way back: the host's root. The descriptors of volumes, from which one could walk up, are closed."""
     os.chdir("/")
-    unmount(old_root)
+    mounts.unmount(old_root)
     os.rmdir(old_root)
 
 
