@@ -82,11 +82,15 @@ async def test_new_pod_gets_priority_and_tolerations() -> None:
     ]
 
 
-async def test_new_priority_class_cannot_be_a_second_default() -> None:
+async def test_priority_class_cannot_be_or_become_a_second_default() -> None:
     first: Object = {"metadata": {"name": "first"}, "value": 1, "globalDefault": True}
     chain = plugins(await store_with((PRIORITY_CLASSES, first)))
+    kind, second = TYPES.of(PRIORITY_CLASSES), first | {"metadata": {"name": "second"}}
     with pytest.raises(StatusError, match="already marked as default"):
-        chain.admit_create(TYPES.of(PRIORITY_CLASSES), "", first | {"metadata": {"name": "second"}})
+        chain.admit_create(kind, "", second)
+    with pytest.raises(StatusError, match="already marked as default"):
+        chain.admit_update(ADMIN, kind, "", second, second | {"globalDefault": False}, "")
+    assert chain.admit_update(ADMIN, kind, "", first, first, "") == []
 
 
 async def test_new_objects_are_within_limits_and_quotas() -> None:

@@ -94,4 +94,8 @@ async def test_only_one_class_is_the_default(api: RawApi) -> None:
         f'priorityclasses.scheduling.k8s.io "{second}" is forbidden: PriorityClass {first} is already marked as '
         "default. Only one default can exist"
     )
+    await api.post(CLASSES, priority_class(second, 4))
+    for name, code in ((first, 200), (second, 403)):
+        assert (await api.patch(f"{CLASSES}/{name}", {"globalDefault": True, "description": "d"})).code == code
+    await api.delete(f"{CLASSES}/{second}")
     await api.delete(f"{CLASSES}/{first}")

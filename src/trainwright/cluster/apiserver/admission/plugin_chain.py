@@ -90,6 +90,8 @@ class PluginChain:
             check_machine_annotations(self._access.authorizer, user, kind.resource, new, old)
         if kind.resource == CERTIFICATE_SIGNING_REQUESTS and subresource == "status":
             admit_certificate_status(self._access.authorizer, user, new, old)
+        elif kind.resource == PRIORITY_CLASSES:
+            admit_priority_class(self._store, new)
         warnings = admit_pod_security(self._store, kind, namespace, new, old, subresource)
         if kind.resource.namespaced and not subresource:
             admit_quota(self._store, kind, namespace, new, old)
