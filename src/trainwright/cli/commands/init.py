@@ -3,7 +3,6 @@
 import os
 import re
 import shlex
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -49,9 +48,7 @@ def command(program: str | None, module: str | None, output: str, force: bool, *
     directory = Path.cwd() if output == _STDOUT else file.absolute().parent
     found = _program(program, module)
     given = ProgramFlags(**flags)
-    guess = guess_framework(found)
-    if given.framework:
-        guess = replace(guess, framework=given.framework)
+    guess = guess_framework(found, given.framework)
     script = found.name if found.is_module or found.file is None else os.path.relpath(found.file, directory)
     job = local_job(found, given, guess, script=script)
     kind = FRAMEWORKS[guess.framework].with_article

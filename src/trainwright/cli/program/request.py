@@ -5,7 +5,6 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any
 
 from trainwright.api.annotations import PROGRAM
 from trainwright.cli.errors import CommandError
@@ -64,16 +63,14 @@ def program_job(
 
     `python` is the Python of the pods on this machine.
     """
-    guess = guess_framework(program)
-    if flags.framework:
-        guess = replace(guess, framework=flags.framework)
-    name = flags.name or job_name(program)
+    guess = guess_framework(program, flags.framework)
+    request = _request(program, flags, guess)
     directory = (workdir or Path.cwd()).absolute()
     owned: tuple[OwnedObject, ...] = ()
     if context is None:
-        request = _on_this_machine(program, flags, guess, name, directory, python)
+        request = _on_this_machine(request, flags, directory, python)
     else:
-        request, owned = _on_a_cluster(program, flags, guess, name, workdir, context)
+        request, owned = _on_a_cluster(request, flags, workdir, context)
     job = make_job(request)
     job["metadata"]["annotations"][PROGRAM] = encoded(digests(program))
     document = Document(Place(program.name, 0), directory, job, owned)
@@ -91,17 +88,20 @@ def _explanation(program: Program, guess: FrameworkGuess) -> str:
     return f"{program.name} imports no known framework: it runs as {kind} (see --framework)"
 
 
-def _common(program: Program, flags: ProgramFlags, guess: FrameworkGuess, name: str) -> dict[str, Any]:
+def _request(program: Program, flags: ProgramFlags, guess: FrameworkGuess) -> JobRequest:
+    """What is the same wherever the job runs."""
     passed_on = ("workers", "nproc", "gpus", "host_network", "max_restarts")
     given = {name: value for name in passed_on if (value := getattr(flags, name)) is not None}
-    return {
-        "program": program,
-        "framework": guess.framework,
-        "starts_processes": guess.starts_processes,
-        "uses_mpi4py": guess.module == "mpi4py",
-        "name": name,
+    return JobRequest(
+        program=program,
+        framework=guess.framework,
+        starts_processes=guess.starts_processes,
+        uses_mpi4py=guess.module == "mpi4py",
+        name=flags.name or job_name(program),
+        image=flags.image or HOST_IMAGE,
+        script=program.name,
         **given,
-    }
+    )
 
 
 # On the embedded cluster
@@ -109,19 +109,12 @@ def _common(program: Program, flags: ProgramFlags, guess: FrameworkGuess, name: 
 
 def local_job(program: Program, flags: ProgramFlags, guess: FrameworkGuess, *, script: str) -> Object:
     """The job for a manifest: in the directory of the manifest, without what is true for this caller alone."""
-    request = JobRequest(
-        **_common(program, flags, guess, flags.name or job_name(program)),
-        image=flags.image or HOST_IMAGE,
-        script=script,
-        mounts=tuple(_local_mount(word) for word in flags.mounts),
-    )
-    return make_job(request)
+    mounts = tuple(_local_mount(word) for word in flags.mounts)
+    return make_job(replace(_request(program, flags, guess), script=script, mounts=mounts))
 
 
-def _on_this_machine(
-    program: Program, flags: ProgramFlags, guess: FrameworkGuess, name: str, directory: Path, python: Path | None
-) -> JobRequest:
-    port = FRAMEWORKS[guess.framework].port
+def _on_this_machine(request: JobRequest, flags: ProgramFlags, directory: Path, python: Path | None) -> JobRequest:
+    program, port = request.program, FRAMEWORKS[request.framework].port
     if flags.host_network and flags.workers not in {None, 1} and port:
         raise CommandError(
             f"--host-network --workers {flags.workers}: every pod would have port {port} of this machine, which has "
@@ -131,10 +124,9 @@ def _on_this_machine(
     root = program.root.resolve()
     if program.file and not _is_visible(root, directory):
         mounts.append(Mount(str(root), str(root)))
-    return JobRequest(
-        **_common(program, flags, guess, name),
-        image=flags.image or HOST_IMAGE,
-        script=_script(program, directory),
+    return replace(
+        request,
+        script=program.name if program.is_module or directory == Path.cwd() else str(program.file or program.name),
         python=python.name if python else "python3",
         workdir=str(directory),
         mounts=tuple(mounts),
@@ -144,12 +136,6 @@ def _on_this_machine(
 def _is_visible(path: Path, directory: Path) -> bool:
     """Whether pods have a path of this machine as it is: below the working directory and the home directory."""
     return any(path.is_relative_to(shared.resolve()) for shared in (directory, Path.home()))
-
-
-def _script(program: Program, directory: Path) -> str:
-    if program.is_module or program.file is None:
-        return program.name
-    return program.name if directory == Path.cwd() else str(program.file)
 
 
 def _local_mount(word: str) -> Mount:
@@ -179,20 +165,20 @@ def _parts(word: str) -> tuple[str, str, bool]:
 
 
 def _on_a_cluster(
-    program: Program, flags: ProgramFlags, guess: FrameworkGuess, name: str, workdir: Path | None, context: str
+    request: JobRequest, flags: ProgramFlags, workdir: Path | None, context: str
 ) -> tuple[JobRequest, tuple[OwnedObject, ...]]:
+    program = request.program
     if not flags.image:
-        example = _EXAMPLE_IMAGES.get(guess.framework, "python")
+        example = _EXAMPLE_IMAGES.get(request.framework, "python")
         raise CommandError(
             f"--image is required for context {context}: name an image with Python and the packages that "
             f"{program.name} imports, such as {example}"
         )
     if workdir and not workdir.is_absolute():
         raise CommandError(f"--workdir {workdir}: for context {context} it must be an absolute path in the pods")
-    code = _code(program, name, flags.image, context) if program.file else None
-    request = JobRequest(
-        **_common(program, flags, guess, name),
-        image=flags.image,
+    code = _code(program, request.name, flags.image, context) if program.file else None
+    request = replace(
+        request,
         script=program.name if program.is_module or program.file is None else program.file.resolve().name,
         workdir=str(workdir or _REMOTE_WORKDIR) if code else str(workdir) if workdir else None,
         mounts=tuple(_claim_mount(word, context) for word in flags.mounts),

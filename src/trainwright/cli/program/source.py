@@ -5,7 +5,7 @@ Nothing is executed: imports are read from the source by `ast`.
 
 import ast
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from trainwright.cli.errors import CommandError
@@ -94,8 +94,13 @@ def _check_text(*words: str) -> None:
             raise CommandError(f"{word!r} is not UTF-8 text: a job cannot contain it")
 
 
-def guess_framework(program: Program) -> FrameworkGuess:
-    """By what the program and its own modules import; PyTorch if nothing is recognised."""
+def guess_framework(program: Program, chosen: str | None = None) -> FrameworkGuess:
+    """By what the program and its own modules import; PyTorch if nothing is recognised. `chosen` replaces the guess."""
+    guess = _guess_framework(program)
+    return replace(guess, framework=chosen) if chosen else guess
+
+
+def _guess_framework(program: Program) -> FrameworkGuess:
     imported = {name.partition(".")[0] for _, _, names in _walk(program) for name in names}
     starts_processes = not imported.isdisjoint(_LAUNCHERS)
     for framework, modules in _FRAMEWORKS.items():

@@ -7,7 +7,7 @@ from trainwright.cli.lazy_group import LazyGroup
 COMMANDS = {
     "build": ("build", "Build an image from a Dockerfile."),
     "ls": ("listing", "List images."),
-    "inspect": ("inspect", "Show all that is known about images."),
+    "inspect": ("listing", "Show all that is known about images."),
     "history": ("listing", "Show the layers of an image and what made them."),
     "tag": ("names", "Give an image another name."),
     "rm": ("names", "Remove images."),

@@ -5,8 +5,8 @@ from datetime import UTC, datetime, timedelta
 
 import click
 
+from trainwright.cli.commands.jobs.events import event_rows, events_of
 from trainwright.cli.history import metrics_text
-from trainwright.cli.jobs.events import event_rows, events_of
 from trainwright.cli.jobs.failure import diagnose_pods, diagnosis_lines, evidence_lines, recorded_failure
 from trainwright.cli.jobs.pods.pod_states import listener_line, listening_addresses, pod_state
 from trainwright.cli.jobs.pods.ranks import RankPod, latest_of_each_rank, local_time, rank_pods
