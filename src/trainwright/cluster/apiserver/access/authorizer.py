@@ -71,8 +71,8 @@ class Authorizer:
         for grant in self._grants_of(user).within(wanted.namespace):
             if any(rule.allows(wanted) for rule in grant.rules):
                 return Decision(allowed=True, reason=f"RBAC: allowed by {grant.source}")
-        missing = self.resolution_errors(user, wanted.namespace)
-        return Decision(allowed=False, reason=f"RBAC: {_listed(missing)}" if missing else "")
+        missing = self.missing_roles(user, wanted.namespace)
+        return Decision(allowed=False, reason=f"RBAC: {missing}" if missing else "")
 
     def check(self, user: UserInfo, wanted: Attributes) -> None:
         """Raises the real server's 403 if the user is not allowed to do this."""
@@ -84,10 +84,11 @@ class Authorizer:
         """All rules that apply to the user in a namespace, or cluster-wide if it is empty."""
         return [rule for grant in self._grants_of(user).within(namespace) for rule in grant.rules]
 
-    def resolution_errors(self, user: UserInfo, namespace: str) -> list[str]:
-        """The roles that bindings of the user name and that do not exist."""
+    def missing_roles(self, user: UserInfo, namespace: str) -> str:
+        """The real server's message about roles that bindings of the user name and that do not exist; or empty."""
         found = (grant.error for grant in self._grants_of(user).within(namespace))
-        return list(dict.fromkeys(error for error in found if error))
+        messages = list(dict.fromkeys(error for error in found if error))
+        return f"[{', '.join(messages)}]" if len(messages) > 1 else "".join(messages)
 
     def role_rules(self, reference: Object, namespace: str) -> list[PolicyRule] | None:
         """The rules of a role that a binding in this namespace names; None if there is no such role."""
@@ -144,8 +145,8 @@ class Authorizer:
             f'user "{user.name}" (groups={quoted_list(user.groups)}) is attempting to grant RBAC permissions '
             f"not currently held:\n{lines}"
         )
-        if found := self.resolution_errors(user, namespace):
-            why += f"; resolution errors: [{_listed(found)}]"
+        if unresolved := self.missing_roles(user, namespace):
+            why += f"; resolution errors: [{unresolved}]"
         raise errors.forbidden(resource, name, why)
 
     def _binding_changed(self, resource: str, change: Change) -> None:
@@ -223,10 +224,6 @@ def _subject(subject: Object, namespace: str) -> _Subject | None:
         return kind, name
     owner = subject.get("namespace") or namespace
     return ("User", service_account_name(owner, name)) if kind == "ServiceAccount" and owner else None
-
-
-def _listed(messages: list[str]) -> str:
-    return messages[0] if len(messages) == 1 else "[" + ", ".join(messages) + "]"
 
 
 def _only_changes_gc_fields(new: Object, old: Object) -> bool:

@@ -137,9 +137,8 @@ class Reviewer:
             ],
             "incomplete": False,
         }
-        missing = self.authorizer.resolution_errors(user, namespace)
-        if missing:
-            status["evaluationError"] = missing[0] if len(missing) == 1 else "[" + ", ".join(missing) + "]"
+        if missing := self.authorizer.missing_roles(user, namespace):
+            status["evaluationError"] = missing
         return status
 
 
