@@ -1,6 +1,9 @@
-"""Carries out the plans for ReplicaSets, StatefulSets and DaemonSets."""
+"""Carries out the plans for ReplicaSets, StatefulSets and DaemonSets.
 
-from collections.abc import Callable, Iterable
+ControllerRevisions are the templates that a StatefulSet or DaemonSet has had; `kubectl rollout` restores them.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 
 from trainwright.cluster.controllers.scheduler_filters import SchedulableNode
@@ -11,7 +14,12 @@ from trainwright.cluster.controllers.workloads.plans.daemonset_plan import (
     plan_daemon_set,
 )
 from trainwright.cluster.controllers.workloads.plans.owned_pods import next_availability_check
-from trainwright.cluster.controllers.workloads.plans.pod_template import REVISION_HASH, render_pod
+from trainwright.cluster.controllers.workloads.plans.pod_template import (
+    REVISION_HASH,
+    render_pod,
+    same_template,
+    template_hash,
+)
 from trainwright.cluster.controllers.workloads.plans.replicaset_plan import plan_replica_set, replica_set_status
 from trainwright.cluster.controllers.workloads.plans.statefulset_plan import (
     Revisions,
@@ -22,14 +30,24 @@ from trainwright.cluster.controllers.workloads.plans.statefulset_plan import (
     stateful_set_status,
 )
 from trainwright.cluster.controllers.workloads.reconcile.pod_control import PodControl
-from trainwright.cluster.controllers.workloads.reconcile.revision_history import HASH, RevisionHistory, template_of
 from trainwright.cluster.controllers.workloads.reconcile.workload_caches import WorkloadCaches, requeue_after
-from trainwright.kube.client.errors import AlreadyExists
+from trainwright.kube.client.async_client import Client
+from trainwright.kube.client.errors import AlreadyExists, NotFound
 from trainwright.kube.controller.outcome import Outcome, Retry
-from trainwright.objects import Object
+from trainwright.kube.controller.store import raw_metadata
+from trainwright.objects import Object, copied
 from trainwright.objects.kinds.pods import Pod
-from trainwright.objects.resources import DAEMON_SETS, PERSISTENT_VOLUME_CLAIMS, REPLICA_SETS, STATEFUL_SETS
+from trainwright.objects.metadata import controller_reference
+from trainwright.objects.resources import (
+    CONTROLLER_REVISIONS,
+    DAEMON_SETS,
+    PERSISTENT_VOLUME_CLAIMS,
+    REPLICA_SETS,
+    STATEFUL_SETS,
+)
 
+_HASH = "controller.kubernetes.io/hash"
+"""A label of ControllerRevisions."""
 _STATEFUL_SET_CONTROLLER = "statefulset-controller"
 _MOST_ROUNDS = 20
 _SUCCESSFUL = "Pod {pod} in StatefulSet {owner} successful"
@@ -49,7 +67,7 @@ class DaemonSetController:
         claimed = await self._pods.claim(daemon_set)
         known = await self._history.of(daemon_set)
         update = await self._history.update_revision(daemon_set, known)
-        revision = update["metadata"]["labels"][HASH]
+        revision = update["metadata"]["labels"][_HASH]
         nodes = eligible_nodes(daemon_set, self._nodes())
         plan = plan_daemon_set(daemon_set, claimed, nodes, revision, self._caches.now())
         error = await self._pods.delete(daemon_set, plan.delete) if plan.delete else ""
@@ -156,3 +174,65 @@ class StatefulSetController:
 def _revisions(stateful_set: Object, known: dict[str, Object], update: str) -> Revisions:
     current = (stateful_set.get("status") or {}).get("currentRevision", "")
     return Revisions(current if current in known else update, update)
+
+
+def template_of(revision: Object) -> Object:
+    """The pod template that was recorded."""
+    recorded: Object = revision["data"]["spec"]["template"]
+    return {key: value for key, value in recorded.items() if key != "$patch"}
+
+
+class RevisionHistory:
+    """The revisions of one owner at a time, read from the API: they change rarely."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    async def of(self, owner: Object) -> list[Object]:
+        """Oldest first."""
+        metadata = owner["metadata"]
+        listed = (await self._client.list(CONTROLLER_REVISIONS, namespace=metadata["namespace"])).items
+        owned = [revision for revision in listed if _is_owned(revision, metadata["uid"])]
+        return sorted(owned, key=lambda revision: int(revision["revision"]))
+
+    async def update_revision(self, owner: Object, known: Sequence[Object]) -> Object:
+        """The revision of the owner's template, which is created, or becomes the newest again after an undo."""
+        template = owner["spec"]["template"]
+        number = known[-1]["revision"] + 1 if known else 1
+        equal = next((old for old in reversed(known) if same_template(template_of(old), template)), None)
+        if equal is not None and equal is known[-1]:
+            return equal
+        if equal is not None:
+            return await self._client.replace(CONTROLLER_REVISIONS, equal | {"revision": number})
+        metadata = owner["metadata"]
+        digest = template_hash(template, (owner.get("status") or {}).get("collisionCount"))
+        name = f"{metadata['name']}-{digest}"
+        revision = {
+            "apiVersion": CONTROLLER_REVISIONS.api_version,
+            "kind": CONTROLLER_REVISIONS.kind,
+            "metadata": {
+                "name": name,
+                "namespace": metadata["namespace"],
+                "labels": {**(template["metadata"].get("labels") or {}), _HASH: digest},
+                "ownerReferences": [controller_reference(owner)],
+            },
+            "data": {"spec": {"template": copied(template) | {"$patch": "replace"}}},
+            "revision": number,
+        }
+        with suppress(AlreadyExists):
+            return await self._client.create(CONTROLLER_REVISIONS, revision)
+        return await self._client.get(CONTROLLER_REVISIONS, name, namespace=metadata["namespace"])
+
+    async def prune(self, owner: Object, known: Sequence[Object], used: Collection[str]) -> None:
+        """Deletes the oldest revisions beyond the limit that no pod has; `used` are names."""
+        unused = [revision for revision in known if revision["metadata"]["name"] not in used]
+        limit = owner["spec"].get("revisionHistoryLimit", 10)
+        for revision in unused[: max(0, len(unused) - limit)]:
+            with suppress(NotFound):
+                metadata = revision["metadata"]
+                await self._client.delete(CONTROLLER_REVISIONS, metadata["name"], namespace=metadata["namespace"])
+
+
+def _is_owned(revision: Object, uid: str) -> bool:
+    owner = raw_metadata(revision).controller
+    return owner is not None and owner.uid == uid
