@@ -29,6 +29,8 @@ MAPPINGS = {"nas:/exports": "/mnt/all", "nas:/exports/data": "/mnt/data", "other
     [
         ("nas", "/exports", "/mnt/all"),
         ("nas", "/exports/", "/mnt/all"),
+        ("nas", "//exports/data", "/mnt/data"),
+        ("nas", "//", None),
         ("nas", "/exports/models/v1", "/mnt/all/models/v1"),
         ("nas", "/exports/data/mnist", "/mnt/data/mnist"),
         ("nas", "/exports2", None),

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from math import ceil
+from pathlib import PurePosixPath
 
 from trainwright.cluster.node.referenced_objects import PodConfigError, missing
 from trainwright.cluster.node.volumes.files import (
@@ -50,8 +51,8 @@ class NfsMount:
 
 def mapped_directory(server: str, path: str, mappings: Mapping[str, str]) -> str | None:
     """The directory for an export, or below that of the longest mapped path above it."""
-    wanted = posixpath.normpath(path)
-    for above in (wanted, *_parents(wanted)):
+    wanted = posixpath.normpath(f"/{path.lstrip('/')}")  # two slashes at the beginning would stay
+    for above in (wanted, *map(str, PurePosixPath(wanted).parents)):
         if (directory := mappings.get(f"{server}:{above}")) is not None:
             return posixpath.normpath(posixpath.join(directory, posixpath.relpath(wanted, above)))
     return None
@@ -69,14 +70,6 @@ def nfs_mount(server: str, path: str, options: list[str], support: NfsSupport) -
         )
     given = any(option.partition("=")[0] == "retry" for option in options)
     return NfsMount(source=source, options=",".join(options if given else [*options, _DEFAULT_OPTIONS]))
-
-
-def _parents(path: str) -> list[str]:
-    found = []
-    while path != "/":
-        path = posixpath.dirname(path)
-        found.append(path)
-    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
