@@ -24,8 +24,8 @@ from trainwright.objects.node_annotations import SANDBOX
 from trainwright.objects.resources import LEASES, NODES
 from trainwright.objects.times import format_micro_time, format_time
 
-LEASE_NAMESPACE = "kube-node-lease"
-LEASE_SECONDS = 40
+_LEASE_NAMESPACE = "kube-node-lease"
+_LEASE_SECONDS = 40
 
 _HEALTHY = {
     "MemoryPressure": ("False", "KubeletHasSufficientMemory", "the node does not monitor its memory"),
@@ -41,14 +41,14 @@ _STATUS_PERIOD = 300.0
 """As the kubelet's."""
 
 
-def node_metadata(name: str, machine: Machine, *, sandbox: Sandbox) -> Object:
+def _node_metadata(machine: Machine, sandbox: Sandbox) -> Object:
     labels = {
-        "kubernetes.io/hostname": name,
+        "kubernetes.io/hostname": NODE_NAME,
         "kubernetes.io/os": "linux",
         "kubernetes.io/arch": machine.architecture,
         **_gpu_labels(machine.gpus),
     }
-    return {"name": name, "labels": labels, "annotations": {SANDBOX: sandbox.level}}
+    return {"name": NODE_NAME, "labels": labels, "annotations": {SANDBOX: sandbox.level}}
 
 
 def _gpu_labels(gpus: Sequence[Gpu]) -> dict[str, str]:
@@ -153,15 +153,6 @@ def _disk_pressure(disk: Disk) -> tuple[str, str, str]:
     return "False", "KubeletHasNoDiskPressure", disk.summary
 
 
-def lease(name: str, *, now: datetime) -> Object:
-    return {
-        "apiVersion": "coordination.k8s.io/v1",
-        "kind": "Lease",
-        "metadata": {"name": name, "namespace": LEASE_NAMESPACE},
-        "spec": {"holderIdentity": name, "leaseDurationSeconds": LEASE_SECONDS, "renewTime": format_micro_time(now)},
-    }
-
-
 def read_images(directory: Path) -> list[Object]:
     """The images of the store in this directory, the largest first; none if it cannot be read."""
     try:
@@ -207,7 +198,7 @@ class NodeRegistration:
         )
 
     async def register(self) -> None:
-        metadata = node_metadata(NODE_NAME, self._config.machine, sandbox=self._config.sandbox)
+        metadata = _node_metadata(self._config.machine, self._config.sandbox)
         network = str(self._config.pod_network)
         node: Object = {"metadata": metadata, "spec": {"podCIDR": network, "podCIDRs": [network]}}
         try:
@@ -260,11 +251,14 @@ class NodeRegistration:
             await asyncio.sleep(_LEASE_PERIOD)
 
     async def _renew_lease(self) -> None:
-        wanted = lease(NODE_NAME, now=datetime.now(UTC))
+        now = format_micro_time(datetime.now(UTC))
+        spec = {"holderIdentity": NODE_NAME, "leaseDurationSeconds": _LEASE_SECONDS, "renewTime": now}
         try:
-            await self._client.patch(LEASES, NODE_NAME, {"spec": wanted["spec"]}, namespace=LEASE_NAMESPACE)
+            await self._client.patch(LEASES, NODE_NAME, {"spec": spec}, namespace=_LEASE_NAMESPACE)
         except NotFound:
-            await self._client.create(LEASES, wanted)
+            metadata = {"name": NODE_NAME, "namespace": _LEASE_NAMESPACE}
+            lease = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": spec}
+            await self._client.create(LEASES, lease)
 
 
 async def _try(what: str, update: Callable[[], Awaitable[None]]) -> None:

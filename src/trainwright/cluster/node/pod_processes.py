@@ -73,7 +73,7 @@ def process_trees(pids: Iterable[int], *, with_exec: bool = False) -> dict[int, 
 
 def _is_supervisor(pid: int) -> bool:
     """False for the process that forks supervisors: its other children are other pods."""
-    words = _command(pid)
+    words = read_command(pid)
     return any(word.endswith("/supervise.py") for word in words) and not any("--fork-server" in word for word in words)
 
 
@@ -86,7 +86,7 @@ def _tree(pid: int, children: Mapping[int, list[int]]) -> list[int]:
 
 
 def _process(pid: int, cpu_seconds: float, memory: int, ended: float) -> PodProcess:
-    command = _command(pid)
+    command = read_command(pid)
     return PodProcess(pid=pid, command=command, cpu_seconds=cpu_seconds, memory=memory, ended_cpu_seconds=ended)
 
 
@@ -101,7 +101,8 @@ def _read_stat(pid: int) -> tuple[int, float, int, float] | None:
     return int(fields[1]), own / _CLOCK_TICKS, int(fields[21]) * _PAGE_SIZE, ended / _CLOCK_TICKS
 
 
-def _command(pid: int) -> tuple[str, ...]:
+def read_command(pid: int) -> tuple[str, ...]:
+    """The words of the process's command line; none if it has ended."""
     try:
         words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[:-1]
     except OSError:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+from trainwright.cluster.node.pod_processes import read_command
 from trainwright.cluster.node.pods.pod_directory import pod_directories
 from trainwright.cluster.node.supervisor.files import AGENT_SOCKET, API_SOCKET, CGROUPS_FILE, SESSION_SOCKET, read_json
 from trainwright.cluster.node.supervisor.processes import descendants, kill, list_processes
@@ -99,12 +100,9 @@ def kill_orphaned_pods(node: Path) -> int:
 
 
 def _is_supervisor(pid: int, node: Path) -> bool:
-    try:
-        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-    except OSError:
-        return False
-    pods = f"{node}/pods/".encode()
-    return any(word.endswith(b"/supervise.py") for word in words) and any(word.startswith(pods) for word in words)
+    words = read_command(pid)
+    is_below = any(word.startswith(f"{node}/pods/") for word in words)
+    return is_below and any(word.endswith("/supervise.py") for word in words)
 
 
 def _kill_tree(supervisor: int, kill_supervisor: Callable[[], None]) -> None:
