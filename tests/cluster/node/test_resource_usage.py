@@ -29,7 +29,7 @@ def record(node: Path, uid: str, **containers: int) -> None:
     directory = node / "pods" / uid
     directory.mkdir(parents=True)
     statuses = [{"name": name, "state": {"running": {}}, "process": pid} for name, pid in containers.items()]
-    (directory / "state.json").write_text(json.dumps({"containers": statuses}))
+    (directory / "state.json").write_text(json.dumps({"initContainers": [], "containers": statuses}))
 
 
 async def test_containers_are_measured_one_by_one(tmp_path: Path) -> None:
