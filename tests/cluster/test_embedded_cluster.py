@@ -13,7 +13,6 @@ import pytest
 
 from tests.support.cluster.embedded_cluster import embedded_cluster
 from tests.support.kubernetes.controlplane import free_ports
-from tests.support.objects.manifests import batch_job
 from tests.support.waiting import eventually
 from trainwright.cluster.apiserver.http.server import ApiServer
 from trainwright.cluster.apiserver.storage.store import Change, ObjectStore
@@ -22,16 +21,17 @@ from trainwright.cluster.datadir import AlreadyRunningError, ClusterError, DataD
 from trainwright.cluster.embedded_cluster import DEFAULT_PORT, EmbeddedCluster
 from trainwright.cluster.node_settings import NodeSettings
 from trainwright.kube.client.async_client import Client
-from trainwright.kube.client.errors import NotFound, Unauthorized
+from trainwright.kube.client.errors import Invalid, NotFound, Unauthorized
 from trainwright.kube.client.kubeconfig import load_kubeconfig
-from trainwright.objects import Object
 from trainwright.objects.resources import (
-    BATCH_JOBS,
     CONFIG_MAPS,
+    CRON_JOBS,
+    INGRESSES,
     NAMESPACES,
     NODES,
     PERSISTENT_VOLUME_CLAIMS,
     PODS,
+    REPLICATION_CONTROLLERS,
     SERVICE_ACCOUNTS,
     STORAGE_CLASSES,
     VALIDATING_WEBHOOK_CONFIGURATIONS,
@@ -131,32 +131,40 @@ async def test_a_restart_keeps_objects_address_and_credentials(tmp_path: Path) -
             assert await client.get(CONFIG_MAPS, "kept") == kept
 
 
-async def test_stored_objects_of_kinds_that_are_not_served_any_more_are_left_alone(tmp_path: Path) -> None:
+async def test_stored_objects_of_kinds_that_are_refused_can_be_read_and_deleted(tmp_path: Path) -> None:
     metadata = {"name": "nightly", "namespace": "team", "uid": "1"}
     cron_job = {"apiVersion": "batch/v1", "kind": "CronJob", "metadata": metadata, "spec": {"schedule": "@daily"}}
-    owner = {"apiVersion": "batch/v1", "kind": "CronJob", "name": "nightly", "uid": "1", "controller": True}
     old_set = {"apiVersion": "v1", "kind": "ReplicationController", "metadata": {**metadata, "uid": "2"}}
-    job = batch_job("nightly-1")
-    job["metadata"] |= {"namespace": "team", "ownerReferences": [owner]}
     async with embedded_cluster(tmp_path, with_node=False) as cluster, Client(cluster.config) as client:
         await client.create(NAMESPACES, {"metadata": {"name": "team"}})
-        await client.create(BATCH_JOBS, job)
     store = ObjectStore(DataDir(tmp_path).store)
     await store.guaranteed_update("cronjobs.batch", "team", "nightly", lambda _old: cron_job)
     await store.guaranteed_update("replicationcontrollers", "team", "nightly", lambda _old: old_set)
     store.close()
 
     async with embedded_cluster(tmp_path, with_node=False) as cluster, Client(cluster.config) as client:
-        pods = await eventually(lambda: pods_of_job(client, "nightly-1"), bool)
-        assert [pod["metadata"]["ownerReferences"][0]["name"] for pod in pods] == ["nightly-1"]
-        with pytest.raises(NotFound, match="the server could not find the requested resource"):
-            await client.create(Resource("batch", "v1", "cronjobs", "CronJob"), cron_job)
+        assert (await client.get(CRON_JOBS, "nightly", namespace="team"))["spec"] == {"schedule": "@daily"}
+        await client.delete(CRON_JOBS, "nightly", namespace="team", propagation="Foreground")
         await client.delete(NAMESPACES, "team")
         await eventually(lambda: is_gone(client, "team"), bool)
 
 
-async def pods_of_job(client: Client, job: str) -> list[Object]:
-    return (await client.list(PODS, label_selector=f"job-name={job}")).items
+@pytest.mark.parametrize(
+    ("resource", "instead"),
+    [
+        (CRON_JOBS, "has no schedules: write a Job"),
+        (INGRESSES, "reach the Service at its address"),
+        (REPLICATION_CONTROLLERS, "write a Deployment"),
+    ],
+    ids=lambda value: getattr(value, "plural", None),
+)
+async def test_kinds_without_a_controller_are_refused_and_say_what_to_do(
+    tmp_path: Path, resource: Resource, instead: str
+) -> None:
+    async with embedded_cluster(tmp_path, with_node=False) as cluster, Client(cluster.config) as client:
+        with pytest.raises(Invalid, match=instead):
+            await client.create(resource, {"metadata": {"name": "x", "namespace": "default"}, "spec": {"a": 1}})
+        assert (await client.list(resource)).items == []
 
 
 async def is_gone(client: Client, namespace: str) -> bool:

@@ -34,10 +34,7 @@ CONFIG = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "setting
         ({"apiVersion": "v1", "kind": "Deployment"}, "the apiVersion of Deployment is apps/v1"),
         ({"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob"}, "`trainwright operator --install-crds`"),
         ({"apiVersion": "v1", "kind": "Zebra"}, "known kinds: ClusterRole, "),
-        ({"apiVersion": "batch/v1", "kind": "CronJob"}, "the embedded cluster has no schedules: write a Job"),
         ({"apiVersion": "batch/v1beta1", "kind": "CronJob"}, "the apiVersion of CronJob is batch/v1"),
-        ({"apiVersion": "networking.k8s.io/v1", "kind": "Ingress"}, "the embedded cluster has none: reach the Service"),
-        ({"apiVersion": "v1", "kind": "ReplicationController"}, "the embedded cluster has none: write a Deployment"),
         (
             {"apiVersion": "kubeflow.org/v2beta1", "kind": "MPIJob"},
             "this version is not supported yet; write the job for kubeflow.org/v1",

@@ -28,18 +28,6 @@ from trainwright.objects.resources import BUILT_IN, NAMESPACES, PODS, Resource
 _DRY_RUN = {"dryRun": "All", "fieldValidation": "Strict", "fieldManager": "trainwright"}
 _UNKNOWN_FIELD = "unknown field"
 _PLANNED_VERSIONS = frozenset({("MPIJob", f"{GROUP}/v2beta1")})
-_ONLY_ELSEWHERE = {
-    "CronJob": (
-        "batch/v1",
-        "has no schedules: write a Job, and `trainwright run` it from cron or a systemd timer",
-    ),
-    "Ingress": (
-        "networking.k8s.io/v1",
-        "has none: reach the Service at its address or with `kubectl port-forward`",
-    ),
-    "ReplicationController": ("v1", "has none: write a Deployment"),
-}
-"""Kinds that other clusters serve: their version, and what to do on the embedded cluster."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,11 +110,7 @@ def _unknown_kind(document: Document, served: Mapping[str, Resource]) -> str:
         return f"{error}: its CRD is not installed; install it with `trainwright operator --install-crds`"
     if ours and (document.kind, document.api_version) in _PLANNED_VERSIONS:
         return f"{error}: this version is not supported yet; write the job for {ours.resource.api_version}"
-    elsewhere, instead = _ONLY_ELSEWHERE.get(document.kind, ("", ""))
-    if document.api_version == elsewhere:
-        return f"{error}: the embedded cluster {instead}"
     known = {resource.kind: resource.api_version for resource in (*_our_resources(), *BUILT_IN, *served.values())}
-    known |= {kind: version for kind, (version, _) in _ONLY_ELSEWHERE.items()}
     if document.kind in known:
         return f"{error}: the apiVersion of {document.kind} is {known[document.kind]}"
     near = nearest(document.kind, known)

@@ -4,7 +4,7 @@ from typing import Any
 
 from trainwright.cluster.apiserver.resources.columns import printer_columns, workload_printer_columns
 from trainwright.cluster.apiserver.resources.crds import CRD_STRATEGY
-from trainwright.cluster.apiserver.resources.resource_type import Column, ResourceType, ScalePaths
+from trainwright.cluster.apiserver.resources.resource_type import Column, ResourceType, ScalePaths, Strategy
 from trainwright.cluster.apiserver.resources.strategies import core_strategies, rbac_strategies, webhook_strategies
 from trainwright.cluster.apiserver.resources.strategies.certificate_strategy import CERTIFICATE_SIGNING_REQUEST
 from trainwright.cluster.apiserver.resources.strategies.services import endpoint_strategies
@@ -15,6 +15,7 @@ from trainwright.cluster.apiserver.schema.builtin import definition
 from trainwright.cluster.apiserver.schema.decoding import ObjectSchema
 from trainwright.cluster.apiserver.schema.structural import Schema
 from trainwright.objects import resources
+from trainwright.objects.field_errors import ErrorType, FieldError
 from trainwright.objects.names import dns_1035_label_problem, dns_label_problem, path_segment_problem
 from trainwright.objects.resources import Resource
 
@@ -41,6 +42,15 @@ _NO_EPHEMERAL_CONTAINERS = (
     "`kubectl exec -it -n {namespace} {name} -- sh`"
 )
 """For `kubectl debug`."""
+_ANY_OBJECT: Schema = {
+    "type": "object",
+    "x-kubernetes-preserve-unknown-fields": True,
+    "properties": {
+        "apiVersion": {"type": "string"},
+        "kind": {"type": "string"},
+        "metadata": {"$ref": "ObjectMeta"},
+    },
+}
 _REPLICAS = ScalePaths(("spec", "replicas"), ("status", "replicas"), ("spec", "selector"))
 
 
@@ -65,6 +75,14 @@ def _row(
         storage_group=None if stored_as is None else stored_as.group,
         **settings,
     )
+
+
+def _refused_row(resource: Resource, *short_names: str, instead: str) -> ResourceType:
+    """A kind that nothing here acts on. It is listed, because `kubectl apply --prune` asks for it, and never stored;
+    objects of earlier versions can be read and deleted."""
+    error = FieldError("kind", ErrorType.FORBIDDEN, f"the embedded cluster {instead}")
+    strategy = Strategy(validate=lambda obj: [] if "deletionTimestamp" in obj["metadata"] else [error])
+    return _row(resource, *short_names, strategy=strategy, schema=_ANY_OBJECT)
 
 
 def builtin_types() -> list[ResourceType]:
@@ -220,6 +238,19 @@ def builtin_types() -> list[ResourceType]:
             selectable_fields={"status.successful": "0"},
             counts_generation=True,
             default_propagation="Orphan",  # for old clients, as the real server does
+        ),
+        _refused_row(
+            resources.CRON_JOBS,
+            "cj",
+            instead="has no schedules: write a Job, and `trainwright run` it from cron or a systemd timer",
+        ),
+        _refused_row(
+            resources.INGRESSES,
+            "ing",
+            instead="has no Ingresses: reach the Service at its address or with `kubectl port-forward`",
+        ),
+        _refused_row(
+            resources.REPLICATION_CONTROLLERS, "rc", instead="has no ReplicationControllers: write a Deployment"
         ),
         # After apps, so that `kubectl get deployments` means those.
         _row(
