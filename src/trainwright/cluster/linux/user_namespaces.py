@@ -120,14 +120,8 @@ def _helper(step: Callable[[], bool]) -> Callable[[], bool]:
 
 
 def _run(program: str, arguments: list[str]) -> bool:
-    child = os.fork()
-    if child == 0:
-        try:
-            null = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(null, 2)
-            os.execv(program, [program, *arguments])  # noqa: S606 - without a shell
-        finally:
-            os._exit(127)
+    silent = [(os.POSIX_SPAWN_OPEN, 2, os.devnull, os.O_WRONLY, 0)]
+    child = os.posix_spawn(program, [program, *arguments], os.environ, file_actions=silent)
     return os.waitpid(child, 0)[1] == 0
 
 

@@ -88,11 +88,15 @@ def own_identity() -> IdentityJson:
 
     In the pid namespace of a pod, too, /proc is still the host's, and so is the pid.
     """
-    with open("/proc/self/stat", encoding="utf-8", errors="replace") as file:
-        text = file.read()
     with open("/proc/sys/kernel/random/boot_id", encoding="utf-8") as file:
         boot = file.read().strip()
-    return {"pid": int(text.split()[0]), "startTicks": int(text[text.rindex(")") + 2 :].split()[19]), "bootId": boot}
+    return {"pid": int(os.readlink("/proc/self")), "startTicks": int(stat_fields("/proc/self")[19]), "bootId": boot}
+
+
+def stat_fields(process: str) -> list[str]:
+    """What the kernel says about a process, whose directory in a /proc is given, from its state on."""
+    with open(f"{process}/stat", encoding="utf-8", errors="replace") as file:
+        return file.read().rpartition(")")[2].split()  # the name before it may contain blanks and brackets
 
 
 def notify_agent(node_directory: str, message: str) -> bool:

@@ -23,7 +23,7 @@ from trainwright.cluster.linux import listening_sockets  # noqa: F401
 from trainwright.cluster.linux.privileges import become_subreaper
 from trainwright.cluster.node.supervisor import pod_events, pod_process  # noqa: F401
 from trainwright.cluster.node.supervisor.containers import exec_sessions  # noqa: F401
-from trainwright.cluster.node.supervisor.files import read_pod
+from trainwright.cluster.node.supervisor.files import read_pod, stat_fields
 from trainwright.cluster.node.supervisor.lifecycle import handlers, pod_lifecycle, probes  # noqa: F401
 from trainwright.cluster.node.supervisor.network import listening_ports, socket_broker  # noqa: F401
 from trainwright.cluster.node.supervisor.sandbox import private_layers, sandbox  # noqa: F401
@@ -150,8 +150,7 @@ def _become_supervisor(directory: str, supervise: Callable[[], None]) -> None:
 
 def _set_command_line(words: list[str]) -> None:
     """What `ps` shows. The last argument of the fork server leaves room for it."""
-    with open("/proc/self/stat", encoding="utf-8", errors="replace") as file:
-        fields = file.read().rpartition(")")[2].split()
+    fields = stat_fields("/proc/self")
     start, end = int(fields[45]), int(fields[46])
     text = b"".join(os.fsencode(word) + b"\0" for word in words)
     ctypes.memmove(start, text.ljust(end - start, b"\0"), end - start)

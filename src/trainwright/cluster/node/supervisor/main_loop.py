@@ -332,7 +332,7 @@ class Supervisor:
 
     def _on_start_report(self, container: Container) -> None:
         """The child writes its pid; exec closes the pipe. Anything after the pid is the error of a failed start."""
-        if self._read_start_report(container):
+        if container_start.read_report(container, self._pacer, self._watch_output):
             return
         self._close_start_pipe(container)
         if container.start_report.partition(b"\n")[2]:
@@ -350,13 +350,6 @@ class Supervisor:
             self._get_lifecycle().begin_probes(container)
             self._on_probe_result(container)
         self._state_file.changed = True
-
-    def _read_start_report(self, container: Container) -> bool:
-        """False at its end."""
-        more, terminal = container_start.read_report(container, self._pacer)
-        if terminal is not None:
-            self._watch_output(terminal)
-        return more
 
     def _close_start_pipe(self, container: Container) -> None:
         if container.start_pipe is not None:
@@ -402,7 +395,9 @@ class Supervisor:
                 processes.kill_session(process, self._proc)
 
     def _collect_output(self, container: Container) -> None:
-        while container.start_pipe is not None and self._read_start_report(container):
+        while container.start_pipe is not None and container_start.read_report(
+            container, self._pacer, self._watch_output
+        ):
             pass
         self._close_start_pipe(container)
         for pipe in container.pipes:

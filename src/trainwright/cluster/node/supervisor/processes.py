@@ -10,6 +10,8 @@ import re
 import signal
 import stat
 
+from trainwright.cluster.node.supervisor.files import stat_fields
+
 SIGNALS = {signal.SIGTERM, signal.SIGCHLD, signal.SIGHUP}
 """Those that a supervisor handles."""
 
@@ -23,11 +25,9 @@ def list_processes(proc: str) -> dict[int, tuple[int, int]]:
     for entry in os.listdir(proc):
         if entry.isdigit():
             try:
-                with open(f"{proc}/{entry}/stat", encoding="utf-8", errors="replace") as file:
-                    text = file.read()
+                fields = stat_fields(f"{proc}/{entry}")
             except OSError:
                 continue
-            fields = text[text.rindex(")") + 2 :].split()
             if fields[0] not in {"Z", "X"}:
                 found[int(entry)] = (int(fields[1]), int(fields[3]))
     return found

@@ -168,20 +168,20 @@ def _enter_sandbox(container: Container, directory: str, pod: PodJson) -> None:
         sandbox.enter_container(directory, pod, container.spec, str(container.scratch))
 
 
-def read_report(container: Container, pacer: OutputPacer) -> tuple[bool, LogPipe | None]:
-    """Reads what the child reports; False at its end. The pipe is that of a new terminal."""
+def read_report(container: Container, pacer: OutputPacer, on_terminal: Callable[[LogPipe], None]) -> bool:
+    """Reads what the child reports; False at its end. `on_terminal` gets the pipe of a new terminal."""
     assert container.start_pipe is not None  # noqa: S101 - open until the end was read
-    pipe = None
+    terminal = None
     if container.spec.get("tty"):
         from trainwright.cluster.node.supervisor.containers import terminals  # most pods have none
 
         data, terminal = terminals.receive_report(container.start_pipe, _MAX_REPORT_BYTES)
-        if terminal is not None:
-            assert container.log is not None  # noqa: S101 - created for each run
-            container.terminal = terminal
-            pipe = LogPipe(os.dup(terminal), container.log, "stdout", pacer, interactive=True)
-            container.pipes.append(pipe)
     else:
         data = os.read(container.start_pipe, _MAX_REPORT_BYTES)
+    if terminal is not None:
+        assert container.log is not None  # noqa: S101 - created for each run
+        container.terminal = terminal
+        container.pipes.append(LogPipe(os.dup(terminal), container.log, "stdout", pacer, interactive=True))
+        on_terminal(container.pipes[-1])
     container.start_report += data
-    return bool(data) or pipe is not None, pipe
+    return bool(data) or terminal is not None
