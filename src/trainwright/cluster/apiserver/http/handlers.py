@@ -59,6 +59,12 @@ from trainwright.objects import Object, copied, field_errors
 from trainwright.objects.paths import value_at
 
 _GENERATED_NAME_TRIES = 8
+_TOO_OLD = (
+    "The provided continue parameter is too old to display a consistent list result. You can start a new list without "
+    "the continue parameter, or use the continue token in this response to retrieve the remainder of the results. "
+    "Continuing with the provided token results in an inconsistent list - objects that were created, modified, or "
+    "deleted between the time the first chunk was returned and now may show up in the list."
+)
 
 
 class ResourceHandlers:
@@ -294,14 +300,6 @@ def _new_object(request: ApiRequest, decoded: DecodedObject, manager: FieldManag
 def object_response(request: ApiRequest, code: int, stored: Stored) -> Response:
     kind = request.info.kind
     return Response(code, object_body(kind, stored, request.representation, request.now))
-
-
-_TOO_OLD = (
-    "The provided continue parameter is too old to display a consistent list result. You can start a new list without "
-    "the continue parameter, or use the continue token in this response to retrieve the remainder of the results. "
-    "Continuing with the provided token results in an inconsistent list - objects that were created, modified, or "
-    "deleted between the time the first chunk was returned and now may show up in the list."
-)
 
 
 @dataclass(frozen=True, slots=True)
