@@ -183,16 +183,16 @@ def _documents(
     callers = found.path if found else None
     if isinstance(inputs, Program):
         default = Path(target.python) if target and target.python else None
-        made = program_job(
+        document, notes = program_job(
             inputs,
             flags,
             workdir=workdir,
             python=python or callers or default,
             context=target.config.context if target and not embedded else None,
         )
-        for note in made.notes:
+        for note in notes:
             messages.print(note)
-        inputs = [made.document]
+        inputs = [document]
     if not embedded:
         return inputs
     annotated = (annotated_for_node(document, workdir=workdir, flag=python, default=callers) for document in inputs)

@@ -43,14 +43,6 @@ class ProgramFlags:
         return [f"--{name.replace('mounts', 'mount').replace('_', '-')}" for name in names]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProgramJob:
-    """The job of a program, and notes about it for the user."""
-
-    document: Document
-    notes: tuple[str, ...]
-
-
 def program_job(
     program: Program,
     flags: ProgramFlags,
@@ -58,9 +50,10 @@ def program_job(
     workdir: Path | None = None,
     python: Path | None = None,
     context: str | None = None,
-) -> ProgramJob:
-    """`context`: the cluster has other nodes than this machine, so that the program travels with the job.
+) -> tuple[Document, list[str]]:
+    """The job of a program, and notes about it for the user.
 
+    `context`: the cluster has other nodes than this machine, so that the program travels with the job.
     `python` is the Python of the pods on this machine.
     """
     guess = guess_framework(program, flags.framework)
@@ -80,7 +73,7 @@ def program_job(
         notes.append("Files that the program writes are lost with its pods: --mount CLAIM:/path keeps them in a volume")
     if context is None and flags.gpus is None and has_gpu():
         notes.append("The program sees no GPU of this machine: --gpus 1 gives one to each pod")
-    return ProgramJob(document=document, notes=tuple(notes))
+    return document, notes
 
 
 def _explanation(program: Program, guess: FrameworkGuess) -> str:

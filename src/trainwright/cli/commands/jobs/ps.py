@@ -104,7 +104,8 @@ class _Printer:
 
     def _print_rows(self, jobs: Sequence[FoundJob]) -> None:
         now = datetime.now(UTC)
-        metrics = _metrics_by_uid(self._session)
+        runs = read_history(history_file(self._session.target))
+        metrics = {run.uid: metrics_text(run.metrics) for run in runs}
         listeners = _listeners_by_uid(self._session, jobs) if self._output == "wide" else {}
         cells = [self._cells(job, metrics.get(job.uid, ""), listeners.get(job.uid, ()), now) for job in jobs]
         head, rows = list(cells[0]), [[plain_text(cell) for cell in row.values()] for row in cells]
@@ -130,10 +131,6 @@ class _Printer:
             cells |= {"RESTARTS": str(restart_count(obj)), "IMAGE": ",".join(_images(job))}
             cells |= {"LISTENS AT": ",".join(listeners[:MAX_PORTS]) or "<none>"}
         return cells | {"METRICS": metrics}
-
-
-def _metrics_by_uid(session: Session) -> dict[str, str]:
-    return {run.uid: metrics_text(run.metrics) for run in read_history(history_file(session.target))}
 
 
 def _listeners_by_uid(session: Session, jobs: Sequence[FoundJob]) -> dict[str, list[str]]:

@@ -74,7 +74,7 @@ def command(session: Session, jobs: tuple[str, ...], goal: Goal, timeout: float 
     for job in resolve_all(session, jobs):
         last = _wait(session, job, goal, deadline)
         if goal.is_met(last):
-            click.echo(f"{job.resource_name} {_reached(goal)}")
+            click.echo(f"{job.resource_name} {'condition met' if goal.text.startswith('condition') else goal.text}")
         elif goal.is_impossible(last):
             state = "was deleted" if last.deleted else f"has {str(finished_state(last.object)).lower()}"
             click.echo(f"{job.reference} {state}; it cannot become {goal.text}", err=True)
@@ -105,10 +105,6 @@ def _wait(session: Session, job: FoundJob, goal: Goal, deadline: float) -> Found
         if goal.is_met(job) or goal.is_impossible(job):
             break
     return job
-
-
-def _reached(goal: Goal) -> str:
-    return "condition met" if goal.text.startswith("condition") else goal.text
 
 
 def _warn(error: Unreachable) -> None:

@@ -42,7 +42,7 @@ class _Part:
 
 
 def status_of(state: JobState, now: float) -> Status:
-    since = _first_start(state, now)
+    since = state.started_at or now
     silence = state.silence(now)
     return Status(
         progress=replace(state.progress, speed=None) if is_stalled(state.progress, now) else state.progress,
@@ -137,10 +137,6 @@ def _activity(state: JobState, silence: float | None) -> str:
         missing = f"{running} of {wanted} ranks running, " if running < wanted else ""
         return f"starting: {missing}no output yet"
     return "running" if silence < _NOTABLE_SILENCE / 2 else f"running: no output for {seconds(silence)}"
-
-
-def _first_start(state: JobState, now: float) -> float:
-    return state.started_at or now
 
 
 def _short(value: float) -> str:
