@@ -13,7 +13,7 @@ import yaml
 from tests.support.commands.helm import CHART, ROOT, Helm, Key
 from trainwright.api.crd import render_crd
 from trainwright.api.kinds import KINDS
-from trainwright.cli.commands.operator import command, options_from
+from trainwright.cli.commands.operator_flags import command, options_from
 from trainwright.objects import Object
 from trainwright.operator import rbac
 from trainwright.operator.options import OperatorOptions

@@ -63,6 +63,8 @@ class MainGroup(LazyGroup):
     def place(self, name: str) -> tuple[str, str]:
         if name == "image":
             return "images.group", "command"
+        if name == "operator":
+            return "operator_flags", "command"
         if name in {"stop", "suspend", "resume"}:
             return "jobs.suspension", f"{name}_command"
         return f"jobs.{name}" if name in SECTIONS["Look after jobs"] else name, "command"

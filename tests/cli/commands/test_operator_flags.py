@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from trainwright.cli.commands.operator import command, ignored_flags, options_from, read_template
+from trainwright.cli.commands.operator_flags import command, ignored_flags, options_from, read_template
 from trainwright.engine.settings import InitContainer, Settings
 from trainwright.objects.kinds.gangs import GangScheduler
 from trainwright.operator.options import LeaderElectionOptions, OperatorError, OperatorOptions, WebhookOptions

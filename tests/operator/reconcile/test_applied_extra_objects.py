@@ -16,7 +16,7 @@ from trainwright.objects.resources import (
     Resource,
 )
 from trainwright.operator.reconcile.caches import Caches
-from trainwright.operator.reconcile.child_errors import InvalidChild
+from trainwright.operator.reconcile.child_write_events import InvalidChild
 
 pytestmark = pytest.mark.apiserver
 

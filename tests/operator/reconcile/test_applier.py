@@ -24,7 +24,7 @@ from trainwright.objects.resources import (
 )
 from trainwright.operator.reconcile.applier import Applier
 from trainwright.operator.reconcile.caches import Caches
-from trainwright.operator.reconcile.child_errors import InvalidChild
+from trainwright.operator.reconcile.child_write_events import InvalidChild
 from trainwright.operator.reconcile.event_buffer import EventBuffer
 from trainwright.operator.reconcile.observer import Observer
 from trainwright.operator.reconcile.reconcile_context import ReconcileContext

@@ -29,13 +29,17 @@ from trainwright.kube.controller.object_key import ObjectKey
 from trainwright.kube.controller.outcome import Retry
 from trainwright.objects import Object
 from trainwright.objects.resources import PODS, SERVICES
-from trainwright.operator.reconcile.child_errors import (
+from trainwright.operator.reconcile.child_write_events import (
     InvalidChild,
+    WriteResult,
+    failed_write,
+    in_message,
     is_stale,
     permanent_error,
+    successful_write,
 )
 from trainwright.operator.reconcile.reconcile_context import ReconcileContext
-from trainwright.operator.reconcile.status_writer import StatusWriter, WriteResult
+from trainwright.operator.reconcile.status_writer import StatusWriter
 
 Write = Callable[[], Awaitable[WriteResult]]
 
@@ -166,12 +170,13 @@ class Applier:
         except AlreadyExists as error:
             return await self._accept_existing(job, create, error)
         except (ApiError, Unreachable) as error:
-            failed = _failed("Create", kind, f"Error creating: {error}", error)
+            failed = failed_write("Create", kind, f"Error creating: {error}", error)
             if is_namespace_terminating(error):
                 return replace(failed, event=None)  # the namespace accepts no events either
             return replace(failed, job_error=permanent_error(create.job_field, error))
         views.remember(response)
-        return _succeeded("Create", kind, f"Created {_in_message(kind)}: {create.name}", with_event=create.with_event)
+        created = f"Created {in_message(kind)}: {create.name}"
+        return successful_write("Create", kind, created, with_event=create.with_event)
 
     async def _accept_existing(self, job: Object, create: Create, error: AlreadyExists) -> WriteResult:
         """The name is taken. The object may be a child of this job, after a lost response or before the watch event
@@ -186,7 +191,7 @@ class Applier:
         owner = metadata.controller
         if owner and owner.uid == job["metadata"]["uid"]:
             if JOB_NAME not in metadata.labels:
-                return await self._restore_labels(job, found) or _failed(
+                return await self._restore_labels(job, found) or failed_write(
                     "Create", kind, f"Error creating: {error} without the label {JOB_NAME}: restore it", error
                 )
             views.remember(found)
@@ -256,7 +261,7 @@ class Applier:
         except (ApiError, Unreachable) as error:
             if is_stale(error):
                 return WriteResult(failure=Retry(str(error)))  # the watch will show it
-            return _failed("Update", kind, f"Error updating {patch.name}: {error}", error)
+            return failed_write("Update", kind, f"Error updating {patch.name}: {error}", error)
         self._caches.children(kind).remember(response)
         return WriteResult()
 
@@ -267,7 +272,7 @@ class Applier:
         except (NotFound, Conflict) as error:
             return WriteResult(failure=Retry(str(error)))  # the watch will show it
         except (ApiError, Unreachable) as error:
-            return _failed("Update", kind, f"Error updating {replacement.name}: {error}", error)
+            return failed_write("Update", kind, f"Error updating {replacement.name}: {error}", error)
         if response["metadata"]["resourceVersion"] == replacement.body["metadata"].get("resourceVersion"):
             # Without this failure the same plan would be applied again immediately, forever.
             return WriteResult(failure=Retry(f"{kind} {replacement.name}: the API server ignored the update"))
@@ -289,10 +294,10 @@ class Applier:
         except Conflict as error:
             return WriteResult(failure=Retry(str(error)))  # another object has the name: the watch will show it
         except (ApiError, Unreachable) as error:
-            return _failed("Delete", kind, f"Error deleting: {error}", error)
+            return failed_write("Delete", kind, f"Error deleting: {error}", error)
         else:
-            result = _succeeded(
-                "Delete", kind, f"Deleted {_in_message(kind)}: {delete.name}", with_event=delete.with_event
+            result = successful_write(
+                "Delete", kind, f"Deleted {in_message(kind)}: {delete.name}", with_event=delete.with_event
             )
         self._caches.children(kind).remember_deletion(response, key=f"{namespace}/{delete.name}", uid=delete.uid)
         return result
@@ -307,8 +312,8 @@ class Applier:
         except (NotFound, Conflict):
             return WriteResult()
         except (ApiError, Unreachable) as error:
-            return _failed("Delete", kind.deleted_as, f"Error deleting: {error}", error)
-        return _succeeded("Delete", kind.deleted_as, f"Deleted job: {metadata['name']}")
+            return failed_write("Delete", kind.deleted_as, f"Error deleting: {error}", error)
+        return successful_write("Delete", kind.deleted_as, f"Deleted job: {metadata['name']}")
 
 
 def _stops(create: Create, result: WriteResult | None) -> bool:
@@ -326,17 +331,3 @@ def _status_can_wait(results: Iterable[WriteResult]) -> bool:
     """True if the next reconcile can write the status: the children are written, or the API server asked for a pause.
     Children that are rejected may stay so for hours, and the status has to show that."""
     return all(result.failure is None or result.failure.seconds for result in results)
-
-
-def _succeeded(verb: str, kind: str, message: str, *, with_event: bool = True) -> WriteResult:
-    return WriteResult(event=JobEvent("Normal", f"Successful{verb}{kind}", message) if with_event else None)
-
-
-def _in_message(kind: str) -> str:
-    """A kind as upstream's messages spell it."""
-    return kind.lower() if kind in {"Pod", "Service"} else kind
-
-
-def _failed(verb: str, kind: str, message: str, error: Exception) -> WriteResult:
-    event = JobEvent("Warning", f"Failed{verb}{kind}", message)
-    return WriteResult(event=event, failure=Retry.after(error, message))

@@ -17,7 +17,7 @@ from trainwright.kube.controller.outcome import Done, Outcome, RequeueAfter, Ret
 from trainwright.objects import Object
 from trainwright.operator.reconcile.applier import Applier
 from trainwright.operator.reconcile.caches import Caches
-from trainwright.operator.reconcile.child_errors import InvalidChild
+from trainwright.operator.reconcile.child_write_events import InvalidChild
 from trainwright.operator.reconcile.status_write_pacer import StatusWritePacer
 
 log = logging.getLogger(__name__)

@@ -17,19 +17,10 @@ from trainwright.kube.client.errors import ApiError, Conflict, NotFound, ServerE
 from trainwright.kube.controller.object_key import ObjectKey
 from trainwright.kube.controller.outcome import Retry
 from trainwright.objects import Object
+from trainwright.operator.reconcile.child_write_events import WriteResult
 from trainwright.operator.reconcile.reconcile_context import ReconcileContext
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class WriteResult:
-    """The result of one write of a plan: the event to record, if any, and why the write failed, if it did."""
-
-    event: JobEvent | None = None
-    failure: Retry | None = None
-    job_error: str | None = None
-    """What is wrong with the job, if a retry cannot succeed."""
 
 
 @dataclass(frozen=True)

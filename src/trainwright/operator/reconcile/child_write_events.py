@@ -1,9 +1,23 @@
-"""Classifies the errors of the API server about children of a job.
+"""What a write of a child means for its job: the event that is recorded, the retry, and whether the error is permanent.
 
 The CRD leaves pod templates open. So only the API server can find an error inside one, when it creates a pod.
 """
 
+from dataclasses import dataclass
+
+from trainwright.engine import JobEvent
 from trainwright.kube.client.errors import Conflict, Invalid, NotFound, is_undecodable
+from trainwright.kube.controller.outcome import Retry
+
+
+@dataclass(frozen=True)
+class WriteResult:
+    """The result of one write of a plan: the event to record, if any, and why the write failed, if it did."""
+
+    event: JobEvent | None = None
+    failure: Retry | None = None
+    job_error: str | None = None
+    """What is wrong with the job, if a retry cannot succeed."""
 
 
 class InvalidChild(Exception):  # noqa: N818 - named after Kubernetes' own Invalid
@@ -29,3 +43,17 @@ def _rejects_a_field(error: Exception) -> bool:
     if not isinstance(error, Invalid) or error.message.startswith("admission webhook"):  # which can send any details
         return is_undecodable(error)
     return any(cause.field for cause in error.causes)
+
+
+def successful_write(verb: str, kind: str, message: str, *, with_event: bool = True) -> WriteResult:
+    return WriteResult(event=JobEvent("Normal", f"Successful{verb}{kind}", message) if with_event else None)
+
+
+def in_message(kind: str) -> str:
+    """A kind as upstream's messages spell it."""
+    return kind.lower() if kind in {"Pod", "Service"} else kind
+
+
+def failed_write(verb: str, kind: str, message: str, error: Exception) -> WriteResult:
+    event = JobEvent("Warning", f"Failed{verb}{kind}", message)
+    return WriteResult(event=event, failure=Retry.after(error, message))

@@ -4,7 +4,7 @@ import pytest
 
 from trainwright.kube.client.errors import ApiError, BadRequest, Forbidden, Invalid, Unreachable
 from trainwright.objects import Object
-from trainwright.operator.reconcile.child_errors import permanent_error
+from trainwright.operator.reconcile.child_write_events import permanent_error
 
 TEMPLATE = "spec.pytorchReplicaSpecs[Worker].template"
 FIELD = {"reason": "FieldValueInvalid", "message": "Invalid value", "field": "spec.containers[0].name"}
