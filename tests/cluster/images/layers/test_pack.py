@@ -12,10 +12,10 @@ from trainwright.cluster.images.layers.pack import pack_layer
 from trainwright.cluster.images.layers.tar_split import read_tar
 
 
-def pack(directory: Path, **options: list[str]) -> tuple[bytes, str]:
+def pack(directory: Path) -> tuple[bytes, str]:
     """The tar stream and its digest."""
     record = io.BytesIO()
-    layer = pack_layer(str(directory), record, **options)
+    layer = pack_layer(str(directory), record)
     record.seek(0)
     stream = b"".join(read_tar(record, str(directory)))
     assert len(stream) == layer.size
@@ -60,12 +60,6 @@ def test_modes_times_links_and_owners_are_kept(tmp_path: Path) -> None:
     assert (found["hard"].type, found["hard"].linkname) == (tarfile.LNKTYPE, "a")
     assert (found["link"].type, found["link"].linkname) == (tarfile.SYMTYPE, "d/a")
     assert (found["z"].uid, found["z"].uname) == (os.getuid(), "")
-
-
-def test_excluded_paths_are_left_out_with_what_is_below(tmp_path: Path) -> None:
-    make_tree(tmp_path, ["a", "z", "d/a"])
-
-    assert list(members(pack(tmp_path, exclude=["d", "z"])[0])) == ["a", "link"]
 
 
 def test_names_that_do_not_fit_are_kept(tmp_path: Path) -> None:

@@ -3,12 +3,11 @@
 import platform
 
 from trainwright.cluster.images.blobs import StoreError
-from trainwright.cluster.images.build.cache import cache_key
 from trainwright.cluster.images.build.configuration import DEFAULT_PATH, environment, set_environment
 from trainwright.cluster.images.build.host_python import PREFIX, PYTHON_LABEL, HostPython, describe_python
 from trainwright.cluster.images.build.messages import BuildError, system_name
 from trainwright.cluster.images.build.options import BuildOptions, Pull, Unreachable
-from trainwright.cluster.images.build.state import BuildState
+from trainwright.cluster.images.build.state import BuildState, cache_key
 from trainwright.cluster.images.formats import HOST_FILES_LABEL, FormatError, ImageConfig, Platform
 from trainwright.cluster.images.reference import ImageReference, InvalidReferenceError
 from trainwright.cluster.images.store import Image, ImageStore

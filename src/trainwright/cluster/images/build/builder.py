@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 
 from trainwright.cluster.images.blobs import disk_error, is_full
 from trainwright.cluster.images.build.bases import Bases, here_name
-from trainwright.cluster.images.build.cache import BuildCache, CacheEntry, cache_key
 from trainwright.cluster.images.build.configuration import (
     Configurator,
     absolute_path,
@@ -23,7 +22,7 @@ from trainwright.cluster.images.build.host_python import HostPython, python_file
 from trainwright.cluster.images.build.messages import BuildError, Progress, explain_host_failure
 from trainwright.cluster.images.build.options import BuildOptions
 from trainwright.cluster.images.build.run_mounts import RunMount
-from trainwright.cluster.images.build.state import BuildState
+from trainwright.cluster.images.build.state import BuildCache, BuildState, CacheEntry, cache_key
 from trainwright.cluster.images.build.steps import Steps, command_of
 from trainwright.cluster.images.dockerfile.ignore import PatternError
 from trainwright.cluster.images.dockerfile.instructions import (

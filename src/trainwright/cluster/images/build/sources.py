@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 from trainwright.cluster.images.blobs import disk_error, is_full
-from trainwright.cluster.images.build.files.archives import is_archive, unpack_archive
-from trainwright.cluster.images.build.files.downloads import download, is_address, is_git
+from trainwright.cluster.images.build.files.context import download, is_address, is_git
+from trainwright.cluster.images.build.files.copying import is_archive, unpack_archive
 from trainwright.cluster.images.build.files.tree import Tree
 from trainwright.cluster.images.build.messages import BuildError
 from trainwright.cluster.images.layers.namespace import remove_tree

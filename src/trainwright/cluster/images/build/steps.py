@@ -15,7 +15,6 @@ from pathlib import Path
 
 from trainwright.cluster.images.blobs import disk_error, is_full
 from trainwright.cluster.images.build.configuration import DEFAULT_PATH, environment, shell_of
-from trainwright.cluster.images.build.files.archives import unpack_archives
 from trainwright.cluster.images.build.files.copying import (
     Account,
     Attributes,
@@ -23,6 +22,7 @@ from trainwright.cluster.images.build.files.copying import (
     CopyJob,
     find_account,
     make_directories,
+    unpack_archives,
 )
 from trainwright.cluster.images.build.files.tree import Tree, TreeFile
 from trainwright.cluster.images.build.messages import BuildError
@@ -378,6 +378,7 @@ def gather_layer(scratch: str, *, mount_points: Iterable[str] = (), dropped: Ite
         os.mkdir(layer, 0o755)
         for upper, path in uppers:
             if os.listdir(upper):
+                os.makedirs(os.path.dirname(layer + path), exist_ok=True)
                 _move(upper, layer + path)
     for name in _KERNEL_DIRECTORIES:
         _remove_empty(f"{layer}/{name}")
@@ -391,18 +392,10 @@ def gather_layer(scratch: str, *, mount_points: Iterable[str] = (), dropped: Ite
 
 
 def _move(source: str, target: str) -> None:
-    if not os.path.isdir(target):
-        os.makedirs(os.path.dirname(target), exist_ok=True)
-        os.rename(source, target)
-        return
-    for name in os.listdir(source):  # a directory below one that was written too
-        _move_entry(f"{source}/{name}", f"{target}/{name}")
-
-
-def _move_entry(source: str, target: str) -> None:
+    """Merges a directory with one that is there: one may lie below another that was written too."""
     if os.path.isdir(source) and not os.path.islink(source) and os.path.isdir(target):
         for name in os.listdir(source):
-            _move_entry(f"{source}/{name}", f"{target}/{name}")
+            _move(f"{source}/{name}", f"{target}/{name}")
     else:
         os.rename(source, target)
 

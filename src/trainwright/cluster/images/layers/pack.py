@@ -11,7 +11,7 @@ import hashlib
 import os
 import stat
 import tarfile
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from trainwright.cluster.images.layers.tar_split import Output, TarSplitWriter
@@ -38,17 +38,15 @@ class PackedLayer:
     entries: int
 
 
-def pack_layer(directory: str, record: Output, *, exclude: Collection[str] = ()) -> PackedLayer:
-    """Writes to `record` what `tar_split.read_tar` needs besides the files.
-
-    `exclude` are paths relative to the directory, without what is below.
-    """
+def pack_layer(directory: str, record: Output) -> PackedLayer:
+    """Writes to `record` what `tar_split.read_tar` needs besides the files."""
     writer = _TarWriter(TarSplitWriter(record))
-    writer.add_directory(directory, frozenset(exclude))
+    for name, path, status in _walk(directory):
+        writer.add(name, path, status)
     return writer.close()
 
 
-def _walk(top: str, exclude: frozenset[str]) -> Iterator[tuple[str, str, os.stat_result]]:
+def _walk(top: str) -> Iterator[tuple[str, str, os.stat_result]]:
     """Name in the layer, path and status of everything below a directory, in an order that depends on names alone."""
     pending = [("", top)]
     while pending:
@@ -58,8 +56,6 @@ def _walk(top: str, exclude: frozenset[str]) -> Iterator[tuple[str, str, os.stat
         below = []
         for entry in found:
             name = prefix + entry.name
-            if name in exclude:
-                continue
             status = entry.stat(follow_symlinks=False)
             yield name, entry.path, status
             if stat.S_ISDIR(status.st_mode):
@@ -88,11 +84,7 @@ class _TarWriter:
         self._hash.update(data)
         self._size += len(data)
 
-    def add_directory(self, top: str, exclude: frozenset[str]) -> None:
-        for name, path, status in _walk(top, exclude):
-            self._add(name, path, status)
-
-    def _add(self, name: str, path: str, status: os.stat_result) -> None:
+    def add(self, name: str, path: str, status: os.stat_result) -> None:
         kind = stat.S_IFMT(status.st_mode)
         if kind == stat.S_IFCHR and status.st_rdev == 0:
             head, _, tail = name.rpartition("/")

@@ -1,19 +1,29 @@
-"""COPY, ADD and WORKDIR, inside the root directory of the image that is being built.
+"""COPY, ADD and WORKDIR, inside the root directory of the image that is being built, and the archives that ADD unpacks.
 
 The process sees the image's files alone: paths lead nowhere else, whatever links the image has. What is copied is read
 through open directories of the context or of another image.
 """
 
+import bz2
 import errno
+import lzma
 import os
 import posixpath
 import stat
+import tarfile
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, BinaryIO
 
 from trainwright.cluster.images.build.files.tree import Tree, TreeFile
 from trainwright.cluster.images.build.messages import BuildError
+from trainwright.cluster.images.layers.decompression import DecompressionError, decompress
+from trainwright.cluster.images.layers.unpack import LayerError, unpack_layer
 from trainwright.objects.decimals import parse_decimal
+
+_GZIP, _ZSTD, _BZIP2, _XZ = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"BZh", b"\xfd7zXZ\x00"
+_COMPRESSED = ((_BZIP2, bz2.open), (_XZ, lzma.open))
+"""What layers are never compressed with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,26 +34,24 @@ class Account:
     home: str = "/"
 
 
-def find_account(spec: str, *, root: str = "") -> Account:
+def find_account(spec: str) -> Account:
     """`USER` and `--chown`: USER[:GROUP], each a name or a number. A user without a group has that of /etc/passwd."""
     user, _, group = spec.partition(":")
-    passwd = _read(f"{root}/etc/passwd")
+    passwd = _read("/etc/passwd")
     by_name = next((row for row in passwd if len(row) > 5 and user in {row[0], row[2]}), None)
     number = parse_decimal(by_name[2] if by_name else user)
     if number is None:
         raise BuildError(f"unable to find user {user[:100]}: no matching entries in the image's /etc/passwd")
     home = by_name[5] if by_name else "/"
     if group:
-        return Account(number, _find_group(group, root), home=home)
+        return Account(number, _find_group(group), home=home)
     name = by_name[0] if by_name else ""
-    others = tuple(
-        int(row[2]) for row in _read(f"{root}/etc/group") if len(row) > 3 and name and name in row[3].split(",")
-    )
+    others = tuple(int(row[2]) for row in _read("/etc/group") if len(row) > 3 and name and name in row[3].split(","))
     return Account(number, (parse_decimal(by_name[3]) or 0) if by_name else 0, others, home)
 
 
-def _find_group(group: str, root: str) -> int:
-    for row in _read(f"{root}/etc/group"):
+def _find_group(group: str) -> int:
+    for row in _read("/etc/group"):
         if len(row) > 2 and group in {row[0], row[2]}:
             return int(row[2])
     if (number := parse_decimal(group)) is not None:
@@ -252,3 +260,52 @@ def _copy_attributes(source: str, target: str) -> None:
                 os.setxattr(target, name, os.getxattr(source, name))
             except OSError:
                 continue  # this file system or user has no such attributes
+
+
+def unpack_archives(job: CopyJob, directory: str) -> None:
+    os.makedirs(directory, 0o755, exist_ok=True)
+    for name, path in job.archives:
+        unpack_archive(name, path, directory)
+
+
+def unpack_archive(name: str, path: str, directory: str) -> None:
+    """`name` is what users call the archive."""
+    try:
+        with open(path, "rb") as archive:
+            unpack_layer(_opened(archive), directory)
+    except (LayerError, OSError, EOFError, lzma.LZMAError) as error:
+        raise BuildError(f"{name}: {error}") from error
+
+
+def is_archive(path: str) -> bool:
+    """True for a tar archive, compressed or not. A compressed file that is no archive is copied as it is."""
+    try:
+        with open(path, "rb") as file:
+            start = file.read(512)
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                return False
+            file.seek(0)
+            return start[257:262] == b"ustar" or (start.startswith((_GZIP, _ZSTD, _BZIP2, _XZ)) and _has_archive(file))
+    except OSError:
+        return False
+
+
+def _opened(file: BinaryIO) -> Any:
+    """The file without the compressions that layers do not have."""
+    start = file.read(8)
+    file.seek(0)
+    opener = next((opener for magic, opener in _COMPRESSED if start.startswith(magic)), None)
+    return opener(file) if opener else file
+
+
+def _has_archive(file: BinaryIO) -> bool:
+    head = b""
+    try:
+        for chunk in decompress(_opened(file)):
+            head += chunk
+            if len(head) >= tarfile.BLOCKSIZE:
+                break
+        tarfile.TarInfo.frombuf(head[: tarfile.BLOCKSIZE], "utf-8", "surrogateescape")
+    except (DecompressionError, OSError, EOFError, lzma.LZMAError, tarfile.HeaderError):
+        return False
+    return True
