@@ -16,9 +16,9 @@ from trainwright.cluster.images.layers.unpacked import UnpackedLayers
 from trainwright.cluster.images.reference import ImageReference
 from trainwright.cluster.images.registry.credentials import Credential
 from trainwright.cluster.images.registry.errors import AccessDeniedError, NotFoundError
-from trainwright.cluster.images.registry.progress import LayerProgress
 from trainwright.cluster.images.registry.pull import pull_image
 from trainwright.cluster.images.registry.push import push_image
+from trainwright.cluster.images.registry.settings import LayerProgress
 from trainwright.cluster.images.store import ImageStore
 
 pytestmark = pytest.mark.registry

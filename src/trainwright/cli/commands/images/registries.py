@@ -21,10 +21,9 @@ from trainwright.cluster.images.formats import Platform
 from trainwright.cluster.images.reference import DEFAULT_REGISTRY, ImageReference
 from trainwright.cluster.images.registry.client import check_credential
 from trainwright.cluster.images.registry.credentials import Credential, DockerConfig, server_key
-from trainwright.cluster.images.registry.progress import FINAL, LayerProgress
 from trainwright.cluster.images.registry.pull import pull_image
 from trainwright.cluster.images.registry.push import push_image
-from trainwright.cluster.images.registry.settings import RegistrySettings
+from trainwright.cluster.images.registry.settings import FINAL, LayerProgress, RegistrySettings
 from trainwright.cluster.images.store import Image, ImageStore
 
 plain_http_flag = click.option("--plain-http", is_flag=True, help="Reach the registry without encryption.")

@@ -114,21 +114,17 @@ class Authenticator:
             request = self._session.get(challenge.realm, params=[*query, *scopes])
         async with request as response:
             body = await response.content.read(_LARGEST_ANSWER)
-            if response.status in (401, 403):
-                raise AccessDeniedError(self._denial(words_of(body, response.status, response.reason or "")))
             if response.status != 200:
                 words = words_of(body, response.status, response.reason or "")
+                if response.status in (401, 403):
+                    denial = "rejected the credentials" if credential else "allows no anonymous access"
+                    raise AccessDeniedError(f"{self._registry} {denial}: {words}")
                 raise RegistryError(f"the token server of {self._registry} answered {words}")
         try:
             document = msgspec.json.decode(body, type=dict[str, Any])
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise RegistryError(f"the token server of {self._registry} sent no token") from error
         return document
-
-    def _denial(self, words: str) -> str:
-        if self._credential is None:
-            return f"{self._registry} allows no anonymous access: {words}"
-        return f"{self._registry} rejected the credentials: {words}"
 
 
 def _basic(credential: Credential) -> str:

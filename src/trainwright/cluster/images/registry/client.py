@@ -4,7 +4,7 @@ import asyncio
 import os
 import ssl
 import urllib.request
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
@@ -53,18 +53,16 @@ class RegistryClient:
 
     def __init__(self, endpoint: Endpoint, credential: Credential | None, settings: RegistrySettings) -> None:
         self.endpoint = endpoint
-        self._settings = settings
+        self.settings = settings
+        self.slots = asyncio.Semaphore(settings.parallel)
         self._credential = credential
         self._scheme = endpoint.schemes[0] if len(endpoint.schemes) == 1 else None
 
     async def __aenter__(self) -> Self:
-        settings = self._settings
-        timeout = aiohttp.ClientTimeout(
-            total=None, connect=None, sock_connect=settings.connect_seconds, sock_read=settings.read_seconds
-        )
+        settings = self.settings
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(ssl=tls_context(self.endpoint.host), limit=settings.parallel * 2),
-            timeout=timeout,
+            timeout=aiohttp.ClientTimeout(sock_connect=settings.connect_seconds, sock_read=settings.read_seconds),
             read_bufsize=_READ_BUFFER,
             auto_decompress=False,
             # Digests are those of the bytes that are sent.
@@ -99,67 +97,45 @@ class RegistryClient:
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         """The response with an accepted status. `path` may also be an absolute address."""
         url = path if "://" in path else await self.url(path)
-        response = await self._respond(method, url, scope, dict(headers or {}), body, accept)
+        pause = self.settings.first_pause
+        for attempt in range(1, self.settings.attempts + 1):
+            is_last = attempt == self.settings.attempts
+            try:
+                response = await self._send(method, url, scope, headers or {}, body)
+            except CutConnectionError:
+                if is_last or (body is not None and not body.is_idempotent):
+                    raise
+            else:
+                if response.status in accept:
+                    break
+                error, wanted_pause = await self._refusal(response)
+                if is_last or wanted_pause is None or wanted_pause > self.settings.longest_pause:
+                    raise error
+                pause = max(pause, wanted_pause)
+            await asyncio.sleep(pause)
+            pause *= 2
         try:
             yield response
         finally:
             response.close()
 
-    async def read_document(
-        self, path: str, *, scope: str, accept: tuple[str, ...], largest: int
-    ) -> tuple[bytes, aiohttp.ClientResponse]:
-        """A small body, whole."""
-
-        async def read() -> tuple[bytes, aiohttp.ClientResponse]:
-            async with self.request("GET", path, scope=scope, headers={"Accept": ", ".join(accept)}) as response:
-                data = bytearray()
-                while len(data) <= largest and (chunk := await self.connected(response.content.readany())):
-                    data += chunk
-                if len(data) > largest:
-                    raise RegistryError(f"{self.endpoint.registry} sent a document of more than {largest} bytes")
-                return bytes(data), response
-
-        return await self.repeated(read)
-
     async def repeated(self, attempt: Callable[[], Awaitable[_T]]) -> _T:
         """Calls it again, after a pause, while the connection is cut."""
-        pause = self._settings.first_pause
-        for _ in range(self._settings.attempts - 1):
+        pause = self.settings.first_pause
+        for _ in range(self.settings.attempts - 1):
             with suppress(CutConnectionError):
                 return await attempt()
             await asyncio.sleep(pause)
             pause *= 2
         return await attempt()
 
-    async def _respond(
-        self, method: str, url: str, scope: str, headers: dict[str, str], body: Body | None, accept: tuple[int, ...]
-    ) -> aiohttp.ClientResponse:
-        pause = self._settings.first_pause
-        for attempt in range(1, self._settings.attempts + 1):
-            is_last = attempt == self._settings.attempts
-            try:
-                response = await self._send(method, url, scope, headers, body)
-            except CutConnectionError:
-                if is_last or (body is not None and not body.is_idempotent):
-                    raise
-            else:
-                if response.status in accept:
-                    return response
-                error, wanted_pause = await self._refusal(response)
-                if is_last or wanted_pause is None or wanted_pause > self._settings.longest_pause:
-                    raise error
-                pause = max(pause, wanted_pause)
-            await asyncio.sleep(pause)
-            pause *= 2
-        raise AssertionError("unreachable")
-
     async def _send(
-        self, method: str, url: str, scope: str, headers: dict[str, str], body: Body | None
+        self, method: str, url: str, scope: str, headers: Mapping[str, str], body: Body | None
     ) -> aiohttp.ClientResponse:
         is_ours = urlsplit(url).netloc == self.endpoint.host
         for _ in range(_CHALLENGES):
             authorization = await self.connected(self._authenticator.header(scope)) if is_ours else None
-            sent = headers | ({"Authorization": authorization} if authorization else {})
+            sent = {**headers, **({"Authorization": authorization} if authorization else {})}
             if body is not None:
                 sent |= {"Content-Length": str(body.size), "Content-Type": body.media_type}
             request = self._session.request(
@@ -192,10 +168,10 @@ class RegistryClient:
         except (aiohttp.InvalidURL, aiohttp.TooManyRedirects, aiohttp.NonHttpUrlClientError) as error:
             raise RegistryError(f"{name} redirects to an address that cannot be used: {_cause(error)}") from error
         except aiohttp.ConnectionTimeoutError as error:
-            seconds = f"{self._settings.connect_seconds:g}"
+            seconds = f"{self.settings.connect_seconds:g}"
             raise UnreachableRegistryError(f"{name} is unreachable: no connection within {seconds} s") from error
         except TimeoutError as error:
-            seconds = f"{self._settings.read_seconds:g}"
+            seconds = f"{self.settings.read_seconds:g}"
             raise CutConnectionError(f"{name} does not answer: nothing received for {seconds} s") from error
         except aiohttp.ClientConnectorError as error:
             raise UnreachableRegistryError(f"{name} is unreachable: {_cause(error)}") from error
@@ -252,6 +228,16 @@ async def with_accepted_credential(
             refusal = refusal or error
     assert refusal is not None  # noqa: S101 - there is a credential, or None for an anonymous request
     raise refusal
+
+
+async def run_together(transfers: Iterable[Coroutine[Any, Any, _T]]) -> list[_T]:
+    """Their results. The first failure ends the others, and is raised."""
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            started = [tasks.create_task(transfer) for transfer in transfers]
+    except ExceptionGroup as group:
+        raise group.exceptions[0] from None
+    return [task.result() for task in started]
 
 
 async def check_credential(server: str, credential: Credential, settings: RegistrySettings) -> None:

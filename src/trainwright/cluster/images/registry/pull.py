@@ -3,6 +3,8 @@
 import asyncio
 from contextlib import suppress
 
+import aiohttp
+
 from trainwright.cluster.images.blobs import BlobWriter, DamagedImageError, WrongDigestError
 from trainwright.cluster.images.formats import (
     CONFIGS,
@@ -19,7 +21,7 @@ from trainwright.cluster.images.formats import (
     digest_of,
 )
 from trainwright.cluster.images.reference import ImageReference
-from trainwright.cluster.images.registry.client import RegistryClient, with_accepted_credential
+from trainwright.cluster.images.registry.client import RegistryClient, run_together, with_accepted_credential
 from trainwright.cluster.images.registry.credentials import Keyring, choices
 from trainwright.cluster.images.registry.errors import (
     AccessDeniedError,
@@ -27,11 +29,17 @@ from trainwright.cluster.images.registry.errors import (
     NotFoundError,
     RegistryError,
 )
-from trainwright.cluster.images.registry.progress import LayerProgress, Report, State, ignore
-from trainwright.cluster.images.registry.settings import RegistrySettings, endpoints
+from trainwright.cluster.images.registry.settings import (
+    LayerProgress,
+    RegistrySettings,
+    Report,
+    State,
+    endpoints,
+    ignore,
+)
 from trainwright.cluster.images.store import Image, ImageStore
 
-_MANIFESTS_AND_INDEXES = (*MANIFESTS, *INDEXES)
+_MANIFESTS_AND_INDEXES = ", ".join((*MANIFESTS, *INDEXES))
 
 
 async def pull_image(
@@ -52,7 +60,7 @@ async def pull_image(
     settings = settings or RegistrySettings()
 
     async def pull(client: RegistryClient) -> Image:
-        return await _Puller(client, store, reference, settings, progress).pull(platform)
+        return await _Puller(client, store, reference, progress).pull(platform)
 
     *mirrors, registry = endpoints(reference.registry, settings, with_mirrors=True)
     for mirror in mirrors:
@@ -63,17 +71,9 @@ async def pull_image(
 
 
 class _Puller:
-    def __init__(
-        self,
-        client: RegistryClient,
-        store: ImageStore,
-        reference: ImageReference,
-        settings: RegistrySettings,
-        progress: Report,
-    ) -> None:
-        self._client, self._store, self._reference = client, store, reference
-        self._settings, self._report = settings, progress
-        self._slots = asyncio.Semaphore(settings.parallel)
+    def __init__(self, client: RegistryClient, store: ImageStore, reference: ImageReference, report: Report) -> None:
+        self._client, self._store, self._reference, self._report = client, store, reference, report
+        self._scope = f"repository:{reference.repository}:pull"
 
     async def pull(self, platform: Platform | None) -> Image:
         with self._store.lease():
@@ -89,7 +89,8 @@ class _Puller:
             layers = {layer.digest: layer for layer in manifest.layers}
             for layer in layers.values():
                 self._tell(layer, "Pulling fs layer")
-            await self._fetch_blobs([manifest.config, *layers.values()])
+            shown = [self._fetch_blob(layer, shown=True) for layer in layers.values()]
+            await run_together([self._fetch_blob(manifest.config, shown=False), *shown])
             return self._store.add_image(data, reference=self._reference, pulled_digest=index_digest or digest_of(data))
 
     async def _check_platform(self, manifest: Manifest, wanted: Platform) -> None:
@@ -112,26 +113,43 @@ class _Puller:
         layers = image.manifest.layers
         return any(self._store.is_built(layer.digest) for layer in layers) and all(map(self._store.has_layer, layers))
 
-    async def _fetch_blobs(self, blobs: list[Descriptor]) -> None:
-        try:
-            async with asyncio.TaskGroup() as tasks:
-                for blob in blobs:
-                    tasks.create_task(self._fetch_blob(blob, shown=blob is not blobs[0]))
-        except ExceptionGroup as group:
-            raise group.exceptions[0] from None
-
     async def _manifest(self, platform: Platform) -> tuple[bytes, Manifest, str | None]:
         """The manifest, and the digest of the index that names it, if there is one."""
-        data, media_type = await _fetch_manifest(self._client, self._reference, self._reference.identifier)
+        data, media_type = await self._fetch_manifest(self._reference.identifier)
         document = self._decode(data, media_type)
         if isinstance(document, Manifest):
             return data, document, None
         chosen = document.choose(platform)
-        chosen_data, media_type = await _fetch_manifest(self._client, self._reference, chosen.digest)
+        chosen_data, media_type = await self._fetch_manifest(chosen.digest)
         manifest = self._decode(chosen_data, media_type)
         if isinstance(manifest, Index):
             raise FormatError(f"{self._reference} is an index of indexes, which is not supported")
         return chosen_data, manifest, digest_of(data)
+
+    async def _fetch_manifest(self, identifier: str) -> tuple[bytes, str]:
+        """The document and its media type, verified if the identifier is a digest."""
+        try:
+            data, response = await self._client.repeated(lambda: self._read_manifest(identifier))
+        except NotFoundError as error:
+            raise NotFoundError(f"{self._reference.familiar} not found: {error}") from error
+        except AccessDeniedError as error:
+            raise AccessDeniedError(f"{self._reference.familiar}: {error}") from error
+        expected = identifier if ":" in identifier else response.headers.get("Docker-Content-Digest", "")
+        if expected.startswith("sha256:") and digest_of(data) != expected:
+            registry = self._client.endpoint.registry
+            raise RegistryError(f"{registry} sent a wrong manifest: its digest is {digest_of(data)}, not {expected}")
+        return data, response.content_type
+
+    async def _read_manifest(self, identifier: str) -> tuple[bytes, aiohttp.ClientResponse]:
+        client, headers = self._client, {"Accept": _MANIFESTS_AND_INDEXES}
+        path = f"/v2/{self._reference.repository}/manifests/{identifier}"
+        async with client.request("GET", path, scope=self._scope, headers=headers) as response:
+            data = bytearray()
+            while len(data) <= LARGEST_DOCUMENT and (chunk := await client.connected(response.content.readany())):
+                data += chunk
+            if len(data) > LARGEST_DOCUMENT:
+                raise RegistryError(f"{client.endpoint.registry} sent a document of more than {LARGEST_DOCUMENT} bytes")
+            return bytes(data), response
 
     def _decode(self, data: bytes, media_type: str) -> Manifest | Index:
         try:
@@ -143,7 +161,7 @@ class _Puller:
             ) from error
 
     async def _fetch_blob(self, blob: Descriptor, *, shown: bool) -> None:
-        async with self._slots:
+        async with self._client.slots:
             if self._store.has_blob(blob.digest, blob.size) and (shown or self._is_whole(blob)):
                 if shown:
                     self._tell(blob, "Already exists")
@@ -166,7 +184,8 @@ class _Puller:
 
     async def _fill(self, writer: BlobWriter, blob: Descriptor, *, shown: bool) -> None:
         """Continues after interruptions until the blob is whole, as long as there is progress."""
-        attempts, pause = 0, self._settings.first_pause
+        settings = self._client.settings
+        attempts, pause = 0, settings.first_pause
         while writer.size < blob.size or blob.size == 0:
             before = writer.size
             try:
@@ -178,21 +197,18 @@ class _Puller:
             except CutConnectionError as error:
                 failure = error
             attempts = 1 if writer.size > before else attempts + 1
-            if attempts >= self._settings.attempts:
+            if attempts >= settings.attempts:
                 raise failure
             await asyncio.sleep(pause)
-            pause = min(pause * 2, self._settings.longest_pause) if attempts > 1 else self._settings.first_pause
+            pause = min(pause * 2, settings.longest_pause) if attempts > 1 else settings.first_pause
 
     async def _receive(self, writer: BlobWriter, blob: Descriptor, *, shown: bool) -> None:
         path = f"/v2/{self._reference.repository}/blobs/{blob.digest}"
         headers = {"Range": f"bytes={writer.size}-"} if writer.size else {}
-        async with self._client.request(
-            "GET", path, scope=_scope(self._reference), headers=headers, accept=(200, 206)
-        ) as response:
+        async with self._client.request("GET", path, scope=self._scope, headers=headers, accept=(200, 206)) as response:
+            first = response.headers.get("Content-Range", "").removeprefix("bytes ").split("-")[0].strip()
             # A registry that ignores the range sends everything again.
-            if writer.size and not _continues_at(
-                response.headers.get("Content-Range", ""), writer.size, response.status
-            ):
+            if writer.size and (response.status != 206 or first != str(writer.size)):
                 writer.restart()
             while chunk := await self._client.connected(response.content.readany()):
                 if writer.size + len(chunk) > blob.size:
@@ -206,30 +222,3 @@ class _Puller:
 
     def _tell(self, blob: Descriptor, state: State, done: int = 0) -> None:
         self._report(LayerProgress(blob.hex[:12], state, done, blob.size))
-
-
-async def _fetch_manifest(client: RegistryClient, reference: ImageReference, identifier: str) -> tuple[bytes, str]:
-    """The document and its media type, verified if the identifier is a digest."""
-    path = f"/v2/{reference.repository}/manifests/{identifier}"
-    try:
-        data, response = await client.read_document(
-            path, scope=_scope(reference), accept=_MANIFESTS_AND_INDEXES, largest=LARGEST_DOCUMENT
-        )
-    except NotFoundError as error:
-        raise NotFoundError(f"{reference.familiar} not found: {error}") from error
-    except AccessDeniedError as error:
-        raise AccessDeniedError(f"{reference.familiar}: {error}") from error
-    expected = identifier if ":" in identifier else response.headers.get("Docker-Content-Digest", "")
-    if expected.startswith("sha256:") and digest_of(data) != expected:
-        raise RegistryError(
-            f"{client.endpoint.registry} sent a wrong manifest: its digest is {digest_of(data)}, not {expected}"
-        )
-    return data, response.content_type
-
-
-def _scope(reference: ImageReference) -> str:
-    return f"repository:{reference.repository}:pull"
-
-
-def _continues_at(content_range: str, offset: int, status: int) -> bool:
-    return status == 206 and content_range.removeprefix("bytes ").split("-")[0].strip() == str(offset)

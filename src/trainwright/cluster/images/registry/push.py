@@ -14,11 +14,17 @@ from trainwright.cluster.images.blobs import BlobWriter, DamagedImageError
 from trainwright.cluster.images.formats import OCI_LAYER_GZIP, OCI_MANIFEST, Descriptor, digest_of
 from trainwright.cluster.images.layers.built import BuiltLayers, damaged_layer, stream_command
 from trainwright.cluster.images.reference import ImageReference
-from trainwright.cluster.images.registry.client import Body, RegistryClient, with_accepted_credential
+from trainwright.cluster.images.registry.client import Body, RegistryClient, run_together, with_accepted_credential
 from trainwright.cluster.images.registry.credentials import Keyring, choices
 from trainwright.cluster.images.registry.errors import AccessDeniedError, NotFoundError, RegistryError
-from trainwright.cluster.images.registry.progress import LayerProgress, Report, State, ignore
-from trainwright.cluster.images.registry.settings import RegistrySettings, endpoints
+from trainwright.cluster.images.registry.settings import (
+    LayerProgress,
+    RegistrySettings,
+    Report,
+    State,
+    endpoints,
+    ignore,
+)
 from trainwright.cluster.images.store import Image, ImageStore
 
 _PIECE = 1 << 20
@@ -49,7 +55,7 @@ async def push_image(
     [endpoint] = endpoints(reference.registry, settings, with_mirrors=False)
 
     async def push(client: RegistryClient) -> Pushed:
-        return await _Pusher(client, store, image, reference, settings, progress).push()
+        return await _Pusher(client, store, image, reference, progress).push()
 
     with store.lease():
         try:
@@ -64,17 +70,10 @@ async def push_image(
 
 class _Pusher:
     def __init__(
-        self,
-        client: RegistryClient,
-        store: ImageStore,
-        image: Image,
-        reference: ImageReference,
-        settings: RegistrySettings,
-        progress: Report,
+        self, client: RegistryClient, store: ImageStore, image: Image, reference: ImageReference, report: Report
     ) -> None:
         self._client, self._store, self._image, self._reference = client, store, image, reference
-        self._report = progress
-        self._slots = asyncio.Semaphore(settings.parallel)
+        self._report = report
         self._scope = f"repository:{reference.repository}:pull,push"
         self._built = BuiltLayers(store)
         self._names = {
@@ -90,12 +89,8 @@ class _Pusher:
             self._tell(layer, "Preparing")
         data = self._store.read_document(self._image.descriptor)
         sources = self._sources(layers)
-        try:
-            async with asyncio.TaskGroup() as tasks:
-                uploads = [tasks.create_task(self._push_layer(layer, sources[layer.digest])) for layer in layers]
-        except ExceptionGroup as group:
-            raise group.exceptions[0] from None
-        there = {layer.digest: upload.result() for layer, upload in zip(layers, uploads, strict=True)}
+        uploaded = await run_together(self._push_layer(layer, sources[layer.digest]) for layer in layers)
+        there = dict(zip((layer.digest for layer in layers), uploaded, strict=True))
         await self._push_blob(manifest.config, [])
         if any(digest != upload.digest for digest, upload in there.items()):
             # The manifest names the layers as they were compressed. Docker and podman do the same.
@@ -109,14 +104,11 @@ class _Pusher:
 
     def _sources(self, layers: Iterable[Descriptor]) -> dict[str, list[str]]:
         """Other repositories of this registry that have a layer, as far as the store knows."""
+        wanted = self._reference
         sources: dict[str, list[str]] = {layer.digest: [] for layer in layers}
         for image in self._store.images():
             name = image.reference
-            if (
-                name is None
-                or name.registry != self._reference.registry
-                or name.repository == self._reference.repository
-            ):
+            if name is None or name.registry != wanted.registry or name.repository == wanted.repository:
                 continue
             for layer in image.manifest.layers:
                 known = sources.get(layer.digest)
@@ -126,7 +118,7 @@ class _Pusher:
 
     async def _push_layer(self, layer: Descriptor, sources: list[str]) -> Descriptor:
         """The layer as the registry has it."""
-        async with self._slots:
+        async with self._client.slots:
             if self._store.has_blob(layer.digest) or not self._store.is_built(layer.digest):
                 await self._push_blob(layer, sources)
                 return layer
@@ -179,19 +171,16 @@ class _Pusher:
 
     async def _is_there(self, blob: Descriptor, sources: list[str]) -> bool:
         """True if the registry has it, or takes it from another repository."""
-        if await self._exists(blob):
-            self._tell(blob, "Layer already exists")
-            return True
+        path = f"/v2/{self._reference.repository}/blobs/{blob.digest}"
+        async with self._client.request("HEAD", path, scope=self._scope, accept=(200, 404)) as response:
+            if response.status == 200:
+                self._tell(blob, "Layer already exists")
+                return True
         for source in sources:
             if await self._mount(blob, source):
                 self._tell(blob, "Mounted from", source=source)
                 return True
         return False
-
-    async def _exists(self, blob: Descriptor) -> bool:
-        path = f"/v2/{self._reference.repository}/blobs/{blob.digest}"
-        async with self._client.request("HEAD", path, scope=self._scope, accept=(200, 404)) as response:
-            return response.status == 200
 
     async def _mount(self, blob: Descriptor, source: str) -> bool:
         query = urlencode({"mount": blob.digest, "from": source})

@@ -1,11 +1,12 @@
-"""How registries are reached: mirrors, plain HTTP, certificates, deadlines."""
+"""How registries are reached: mirrors, plain HTTP, certificates, deadlines; and what transfers report meanwhile."""
 
 import ipaddress
 import re
 import ssl
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 from trainwright.cluster.images.reference import DEFAULT_REGISTRY
 
@@ -89,3 +90,38 @@ def _is_loopback(host: str) -> bool:
         return ipaddress.ip_address(name).is_loopback
     except ValueError:
         return name == "localhost"
+
+
+State = Literal[
+    "Pulling fs layer",
+    "Downloading",
+    "Pull complete",
+    "Already exists",
+    "Preparing",
+    "Pushing",
+    "Pushed",
+    "Mounted from",
+    "Layer already exists",
+]
+"""In Docker's words."""
+FINAL: tuple[State, ...] = ("Pull complete", "Already exists", "Pushed", "Mounted from", "Layer already exists")
+
+
+@dataclass(frozen=True, slots=True)
+class LayerProgress:
+    """What a pull or push reports about one blob."""
+
+    id: str
+    """As Docker shows it: the first twelve digits."""
+    state: State
+    done: int = 0
+    total: int = 0
+    source: str = ""
+    """The repository of `Mounted from`."""
+
+
+Report = Callable[[LayerProgress], None]
+
+
+def ignore(progress: LayerProgress) -> None:
+    """For callers that show no progress."""
