@@ -10,7 +10,7 @@ import tarfile
 from collections.abc import Iterable, Iterator, Sequence, Sized
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import IO, Any, BinaryIO, TypeVar
+from typing import IO, Any, BinaryIO
 
 import msgspec
 
@@ -43,7 +43,6 @@ _MOST_FILES = 100_000
 _MOST_IMAGES = 1000
 _MOST_LINKS = 40
 _OTHER_COMPRESSIONS = {b"BZh": "bzip2", b"\xfd7zXZ": "xz"}
-_T = TypeVar("_T")
 
 
 class ArchiveError(Exception):
@@ -64,7 +63,7 @@ class _Contents:
 
     blobs: dict[str, Descriptor] = field(default_factory=dict)
     heads: dict[str, bytes] = field(default_factory=dict)
-    """The first bytes of each."""
+    """The first bytes of each, by its digest."""
     links: dict[str, str] = field(default_factory=dict)
 
     def find(self, name: str) -> Descriptor | None:
@@ -77,23 +76,16 @@ class _Contents:
             path = self.links[path]
         raise ArchiveError(f"{name[:200]!r} is a link to itself")
 
-    def head(self, descriptor: Descriptor) -> bytes:
-        return self.heads[descriptor.digest]
-
 
 def load_archive(store: ImageStore, stream: BinaryIO, *, platform: Platform | None = None) -> list[Image]:
     """Stores all images of the archive, under the names that it gives them. Nothing remains after an error."""
     try:
         with store.lease():
-            images = _Loader(store, platform or Platform.of_this_machine()).load(stream)
+            return _Loader(store, platform or Platform.of_this_machine()).load(stream)
     except FormatError as error:
-        store.collect()
         raise ArchiveError(f"the archive is not valid: {error}") from error
-    except BaseException:
+    finally:
         store.collect()
-        raise
-    store.collect()
-    return images
 
 
 class _Loader:
@@ -163,8 +155,8 @@ class _Loader:
                 for piece in tar.data():
                     head = head or bytes(piece[:8])
                     writer.write(piece)
-                expected = _named_digest(name)
-                if expected is not None and writer.digest != expected:
+                directory, _, last = name.rpartition("/")
+                if directory == "blobs/sha256" and writer.digest != f"sha256:{last}":
                     raise ArchiveError(f"{name} is damaged: its content has digest {writer.digest}")
                 descriptor = writer.commit()
             self._contents.blobs[name] = descriptor
@@ -219,7 +211,10 @@ class _Loader:
     # Docker's archives
 
     def _plan_docker(self, data: bytes) -> list[tuple[bytes, list[ImageReference]]]:
-        entries = _decode(data, list[_DockerImage], _DOCKER_MANIFEST_FILE)
+        try:
+            entries = msgspec.json.decode(data, type=list[_DockerImage])
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            raise ArchiveError(f"{_DOCKER_MANIFEST_FILE} is not valid: {error}") from error
         _check_count(entries)
         _check_count([tag for entry in entries for tag in entry.repo_tags or ()])
         return [(self._docker_manifest(entry), _parsed(entry.repo_tags or ())) for entry in entries]
@@ -242,7 +237,7 @@ class _Loader:
         layer = self._contents.find(name)
         if layer is None:
             raise ArchiveError(f"the archive lacks {name[:200]!r}, a layer of an image")
-        head = self._contents.head(layer)
+        head = self._contents.heads[layer.digest]
         if head.startswith(b"\x1f\x8b"):
             media_type = OCI_LAYER_GZIP
         elif head.startswith(b"\x28\xb5\x2f\xfd"):
@@ -348,12 +343,6 @@ def _check_count(images: Sized) -> None:
         raise ArchiveError(f"the archive has {len(images)} images, more than {_MOST_IMAGES}")
 
 
-def _named_digest(name: str) -> str | None:
-    """The digest that the content of a blob must have."""
-    directory, _, last = name.rpartition("/")
-    return f"sha256:{last}" if directory == "blobs/sha256" else None
-
-
 def _names_of(entry: Descriptor) -> list[ImageReference]:
     annotations = entry.annotations or {}
     name = annotations.get(NAME_ANNOTATION)
@@ -374,13 +363,6 @@ def _parsed(names: Iterable[str]) -> list[ImageReference]:
         except InvalidReferenceError:
             continue
     return found
-
-
-def _decode(data: bytes, type_: type[_T], name: str) -> _T:
-    try:
-        return msgspec.json.decode(data, type=type_)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise ArchiveError(f"{name} is not valid: {error}") from error
 
 
 def _decompressed(stream: Any) -> Iterator[bytes]:

@@ -217,20 +217,16 @@ class Builder:
         if python is None:
             return
         try:
-            self._add_python(state, python)
+            files = python_files(python)
+            key = cache_key(state.key, "python", sorted(files))
+            if not self._restore(state, key):
+                layer = self._steps.add_files(lambda top: write_files(files, top))
+                self._finish(state, key, f"the Python of {python.path}", layer)
         except BuildError as error:
             raise _at(self._options, origin, str(error)) from error
         self._progress.print(f"python and pip are those of {python.path} (Python {python.version})")
         if not python.pip and not python.wheel:
             self._progress.warning(f"{python.path} has no pip: RUN lines with pip fail; choose another with --python")
-
-    def _add_python(self, state: BuildState, python: HostPython) -> None:
-        files = python_files(python)
-        key = cache_key(state.key, "python", sorted(files))
-        if self._restore(state, key):
-            return
-        layer = self._steps.add_files(lambda top: write_files(files, top))
-        self._finish(state, key, f"the Python of {python.path}", layer)
 
     # One instruction
 
@@ -422,7 +418,8 @@ class Builder:
     def _finish(self, state: BuildState, key: str, created_by: str, layer: Descriptor | None) -> None:
         if layer is not None:
             state.add_layer(layer)
-        state.add_history(self._options.created or _now(), created_by, empty_layer=layer is None)
+        now = datetime.datetime.now(datetime.UTC).isoformat().replace("+00:00", "Z")
+        state.add_history(self._options.created or now, created_by, empty_layer=layer is None)
         state.key = key
         self._cache.add(key, CacheEntry(config=state.config.encode(), layers=state.layers))
 
@@ -493,7 +490,3 @@ def _at(options: BuildOptions, instruction: Instruction, message: str) -> BuildE
     place = f"{options.dockerfile.name}:{instruction.line}:{instruction.column}"
     source = instruction.source if len(instruction.source) <= 200 else f"{instruction.source[:200]}…"
     return BuildError(f"{place}: {source}: {message}")
-
-
-def _now() -> str:
-    return datetime.datetime.now(datetime.UTC).isoformat().replace("+00:00", "Z")

@@ -103,18 +103,8 @@ def describe_python(path: Path) -> HostPython:
         found = json.loads(answer.stdout)
     except (OSError, ValueError, subprocess.SubprocessError) as error:
         raise BuildError(f"cannot use the Python {path}: {error}; choose another with --python") from error
-    return HostPython(
-        path=str(path),
-        executable=found["executable"],
-        version=found["version"],
-        in_environment=found["in_environment"],
-        site=tuple(found["site"]),
-        scripts=found["scripts"],
-        pip=found["pip"],
-        wheel=found["wheel"],
-        prefix=found["prefix"],
-        data=tuple(_data(found["prefix"])) if found["in_environment"] else (),
-    )
+    site, data = found.pop("site"), _data(found["prefix"]) if found["in_environment"] else ()
+    return HostPython(path=str(path), site=tuple(site), data=tuple(data), **found)
 
 
 def _data(prefix: str) -> list[str]:

@@ -55,12 +55,8 @@ class BuildState:
         return self.config.uses_host_files
 
     @property
-    def image_id(self) -> str:
-        return digest_of(self.config.encode())
-
-    @property
     def short_id(self) -> str:
-        return self.image_id.partition(":")[2][:12]
+        return digest_of(self.config.encode()).partition(":")[2][:12]
 
     def as_image(self) -> Image:
         """As an image that is not in the store's index."""
@@ -80,7 +76,7 @@ class BuildState:
     def add_history(self, created: str, created_by: str, *, empty_layer: bool) -> None:
         self.config.created = created
         entry = History(created=created, created_by=created_by, empty_layer=empty_layer)
-        self.config.history = [*self.config.history, msgspec.structs.replace(entry)]
+        self.config.history = [*self.config.history, entry]
 
 
 class CacheEntry(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

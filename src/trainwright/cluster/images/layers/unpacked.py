@@ -5,11 +5,10 @@ import hashlib
 import json
 import os
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 
-from trainwright.cluster.images.blobs import StoreError
+from trainwright.cluster.images.blobs import StoreError, lock, lock_file
 from trainwright.cluster.images.layers.namespace import ContainerRootError, remove_tree, run_as_container_root
 from trainwright.cluster.images.layers.unpack import LayerError, UnpackedLayer, unpack_layer
 from trainwright.cluster.images.store import Image, ImageStore
@@ -27,7 +26,7 @@ class UnpackedLayers:
 
     def find(self, image: Image) -> list[Path] | None:
         """The directories, the topmost first; None if one of the layers is not unpacked."""
-        found = [self._path(diff_id) for _, diff_id in _layers(image)]
+        found = [self._store.layer_path(diff_id) for _, diff_id in _layers(image)]
         return found if all(path.is_dir() for path in found) else None
 
     def directories(self, image: Image) -> list[Path]:
@@ -39,10 +38,11 @@ class UnpackedLayers:
             return [self._unpack(digest, diff_id) for digest, diff_id in _layers(image)]
 
     def _unpack(self, digest: str, diff_id: str) -> Path:
-        path = self._path(diff_id)
+        path = self._store.layer_path(diff_id)
         if path.is_dir():
             return path
-        with _locked(path.with_name(f"{path.name}.lock")):
+        with lock_file(path.with_name(f"{path.name}.lock")) as descriptor:
+            lock(descriptor, fcntl.LOCK_EX)
             if path.is_dir():
                 return path  # another process has done it meanwhile
             blob = self._store.blob_path(digest)
@@ -65,9 +65,6 @@ class UnpackedLayers:
                     remove_tree(temporary)
         self.skipped_devices += unpacked.skipped_devices
         return path
-
-    def _path(self, diff_id: str) -> Path:
-        return self._store.layer_path(diff_id)
 
 
 def _layers(image: Image) -> list[tuple[str, str]]:
@@ -92,16 +89,6 @@ def _unpack_file(blob: Path, directory: Path, diff_id: str) -> UnpackedLayer:
     directory.chmod(0o755)
     with blob.open("rb") as stream:
         return unpack_layer(stream, str(directory), diff_id=diff_id)
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
 
 
 def unpack_command(store: ImageStore, image: Image) -> list[str]:
