@@ -6,12 +6,7 @@ from dataclasses import dataclass, replace
 
 from trainwright.insight.cause_by_peer import caused_by_peers
 from trainwright.insight.cause_of_process import NODE_STOPPED, decisive_exception, explain
-from trainwright.insight.log_exceptions import (
-    FailedProcess,
-    RaisedException,
-    find_exceptions,
-    find_failed_processes,
-)
+from trainwright.insight.log_exceptions import FailedProcess, RaisedException, find_exceptions, find_failed_processes
 from trainwright.insight.log_mpirun import MpiReport, find_mpi_report, is_trace
 from trainwright.insight.process_end import Cause, Explanation, ProcessEnd, describe_end
 from trainwright.objects.kinds.container_runs import ContainerRun

@@ -45,11 +45,7 @@ from trainwright.operator.serving.health import Check, CheckResult, health_handl
 from trainwright.operator.serving.http_server import Address, Handler, read_address, route, serving
 from trainwright.operator.serving.metrics import Metrics
 from trainwright.operator.serving.webhook_handlers import webhook_handlers
-from trainwright.operator.serving.webhook_server import (
-    CERTIFICATES_NOT_READY,
-    WebhookEndpoint,
-    WebhookServer,
-)
+from trainwright.operator.serving.webhook_server import CERTIFICATES_NOT_READY, WebhookEndpoint, WebhookServer
 from trainwright.operator.setup.capabilities import Capabilities, own_namespace, prepare
 from trainwright.operator.setup.leadership import Leadership
 from trainwright.operator.setup.permissions import missing_permissions

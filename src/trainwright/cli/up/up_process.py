@@ -27,13 +27,7 @@ from trainwright.cli.logging import console_formatter
 from trainwright.cli.up.operator_pod import NAME, NAMESPACE, OperatorLog, OperatorPod, create_operator_objects
 from trainwright.cli.up.up_flags import UpFlags
 from trainwright.cluster.embedded_cluster import EmbeddedCluster
-from trainwright.cluster.facade import (
-    CONTEXT,
-    ClusterRecord,
-    DataDir,
-    kill_orphaned_pods,
-    tune_garbage_collector,
-)
+from trainwright.cluster.facade import CONTEXT, ClusterRecord, DataDir, kill_orphaned_pods, tune_garbage_collector
 from trainwright.engine import Settings
 from trainwright.engine.settings import EMBEDDED
 from trainwright.insight.first_failing_rank import Diagnosis

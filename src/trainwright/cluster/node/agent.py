@@ -28,13 +28,7 @@ from trainwright.cluster.node.pods.fork_server_starter import session_key
 from trainwright.cluster.node.pods.node_config import NodeConfig
 from trainwright.cluster.node.pods.pod_workers import PodWorkers
 from trainwright.cluster.node.records.retention import Retention
-from trainwright.cluster.node.supervisor.files import (
-    AGENT_SOCKET,
-    CGROUPS_FILE,
-    DISK_FULL_NOTE,
-    SocketPath,
-    write_json,
-)
+from trainwright.cluster.node.supervisor.files import AGENT_SOCKET, CGROUPS_FILE, DISK_FULL_NOTE, SocketPath, write_json
 from trainwright.cluster.node.supervisor.sandbox.cgroups import find_directories
 from trainwright.cluster.node.supervisor.sandbox.detection import Sandbox, SandboxError, detect_sandbox
 from trainwright.cluster.node.supervisor.sandbox.sandbox import PLAIN

@@ -8,11 +8,7 @@ from typing import BinaryIO
 
 import click
 
-from trainwright.cli.commands.images.store import (
-    complete_images,
-    find_image,
-    store_command,
-)
+from trainwright.cli.commands.images.store import complete_images, find_image, store_command
 from trainwright.cli.errors import CommandError
 from trainwright.cluster.images.archives import load_archive, save_archive
 from trainwright.cluster.images.formats import Platform

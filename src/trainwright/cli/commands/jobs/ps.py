@@ -14,13 +14,7 @@ from trainwright.cli.jobs.references import FoundJob, JobReference, jobs_argumen
 from trainwright.cli.jobs.session import Session, cluster_command
 from trainwright.cli.jobs.summary import age, duration, job_state, present_ranks, ranks, restart_count
 from trainwright.cli.output.console import plain_text
-from trainwright.cli.output.formats import (
-    FORMATS,
-    list_of,
-    object_text,
-    output_flag,
-    without_managed_fields,
-)
+from trainwright.cli.output.formats import FORMATS, list_of, object_text, output_flag, without_managed_fields
 from trainwright.cli.output.tables import Table, terminal_width
 from trainwright.kube.client.errors import NotFound, Unreachable
 from trainwright.objects.kinds.pods import read_pod

@@ -14,11 +14,7 @@ from trainwright.cluster.node.network.hosts import API_SERVER_HOST, unresolved_n
 from trainwright.cluster.node.network.pod_network import PodNetwork
 from trainwright.cluster.node.pods.config.container_image import ContainerImage
 from trainwright.cluster.node.pods.config.pod_context import PodContext, PodWarning
-from trainwright.cluster.node.pods.config.runtime_config import (
-    RuntimeConfig,
-    WaitingReason,
-    generate_runtime_config,
-)
+from trainwright.cluster.node.pods.config.runtime_config import RuntimeConfig, WaitingReason, generate_runtime_config
 from trainwright.cluster.node.pods.images.pod_images import PodImages
 from trainwright.cluster.node.pods.node_config import NodeConfig
 from trainwright.cluster.node.pods.pod_directory import PodDirectory

@@ -16,11 +16,7 @@ from trainwright.cluster.node.machine import how_to_free
 from trainwright.cluster.node.network.hosts import hostname
 from trainwright.cluster.node.network.pod_network import PodNetwork
 from trainwright.cluster.node.pods.config.pod_context import PodWarning, node_fields, node_user
-from trainwright.cluster.node.pods.config.runtime_config import (
-    WaitingReason,
-    deadline_at,
-    with_changes,
-)
+from trainwright.cluster.node.pods.config.runtime_config import WaitingReason, deadline_at, with_changes
 from trainwright.cluster.node.pods.config.security_context import file_owner
 from trainwright.cluster.node.pods.fork_server_starter import ForkServer
 from trainwright.cluster.node.pods.images.pod_images import PodImages

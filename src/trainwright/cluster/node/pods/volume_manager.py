@@ -30,13 +30,7 @@ from trainwright.kube.controller.reflector import Reflector
 from trainwright.kube.controller.store import Store
 from trainwright.objects import Object
 from trainwright.objects.metadata import ObjectMeta, View
-from trainwright.objects.resources import (
-    CONFIG_MAPS,
-    PERSISTENT_VOLUME_CLAIMS,
-    PERSISTENT_VOLUMES,
-    SECRETS,
-    Resource,
-)
+from trainwright.objects.resources import CONFIG_MAPS, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, SECRETS, Resource
 
 ROOT_CA = "kube-root-ca.crt"
 _RETRY_SECONDS = 10.0

@@ -32,13 +32,7 @@ if TYPE_CHECKING:
     from trainwright.cluster.node.supervisor.containers.cri_log import LogPipe
     from trainwright.cluster.node.supervisor.containers.exec_sessions import ExecSessions
     from trainwright.cluster.node.supervisor.lifecycle.pod_lifecycle import PodLifecycle
-    from trainwright.cluster.node.supervisor.pod_json import (
-        ContainerJson,
-        ContainerStatus,
-        PodJson,
-        PodState,
-        StopJson,
-    )
+    from trainwright.cluster.node.supervisor.pod_json import ContainerJson, ContainerStatus, PodJson, PodState, StopJson
 
 _DISK_FULL_SECONDS = 1.0
 """Between two attempts to start a container on a full disk."""
