@@ -1,12 +1,24 @@
 import asyncio
 import itertools
 import logging
+from collections.abc import Awaitable, Callable
+from functools import partial
 
 import pytest
 
 from trainwright.cluster.embedded_cluster import ComponentManager
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.looptime]
+
+
+class Function:
+    """A component that awaits a function."""
+
+    def __init__(self, function: Callable[[], Awaitable[None]]) -> None:
+        self._function = function
+
+    async def run(self) -> None:
+        await self._function()
 
 
 async def test_a_crashed_component_is_restarted_and_shown_until_it_is_healthy(
@@ -22,7 +34,7 @@ async def test_a_crashed_component_is_restarted_and_shown_until_it_is_healthy(
         await asyncio.Event().wait()
 
     components = ComponentManager()
-    components.start("fragile", fragile)
+    components.start("fragile", lambda: Function(fragile))
     await asyncio.sleep(5)
     assert len(starts) == 3
     assert components.failures == {"fragile": "OSError: disk on fire"}
@@ -41,7 +53,7 @@ async def test_back_off_grows_while_a_component_keeps_crashing() -> None:
         raise RuntimeError
 
     components = ComponentManager()
-    components.start("hopeless", hopeless)
+    components.start("hopeless", lambda: Function(hopeless))
     await asyncio.sleep(600)
     await components.stop()
     assert 20 < len(starts) < 60  # half to all of 30 seconds apart in the end
@@ -53,7 +65,7 @@ async def test_a_component_that_returns_counts_as_crashed() -> None:
         return
 
     components = ComponentManager()
-    components.start("brief", brief)
+    components.start("brief", lambda: Function(brief))
     await asyncio.sleep(1)
     assert components.failures == {"brief": "it ended unexpectedly"}
     await components.stop()
@@ -71,7 +83,7 @@ async def test_components_stop_in_the_reverse_order_of_their_start() -> None:
 
     components = ComponentManager()
     for name in ("first", "second", "third"):
-        components.start(name, lambda name=name: component(name))  # type: ignore[misc]  # a default binds the loop variable
+        components.start(name, partial(Function, partial(component, name)))
     await asyncio.sleep(1)
     await components.stop()
     assert stopped == ["third", "second", "first"]
@@ -87,7 +99,7 @@ async def test_the_failed_task_of_a_group_is_named() -> None:
             tasks.create_task(disk())
 
     components = ComponentManager()
-    components.start("grouped", grouped)
+    components.start("grouped", lambda: Function(grouped))
     await asyncio.sleep(1)
     assert components.failures == {"grouped": "OSError: disk on fire"}
     await components.stop()

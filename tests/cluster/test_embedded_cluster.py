@@ -295,16 +295,16 @@ def ask_readiness(cluster: EmbeddedCluster) -> tuple[int, str]:
 async def test_a_crashed_component_is_shown_in_readiness_and_restarted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    healthy, crashes = NamespaceController.run, 0
+    healthy, crashes = NamespaceController.__init__, 0
 
-    async def crash_once(self: NamespaceController) -> None:
+    def crash_once(self: NamespaceController, client: Client) -> None:
         nonlocal crashes
         crashes += 1
         if crashes == 1:
             raise OSError("disk on fire")
-        await healthy(self)
+        healthy(self, client)
 
-    monkeypatch.setattr(NamespaceController, "run", crash_once)
+    monkeypatch.setattr(NamespaceController, "__init__", crash_once)
     async with embedded_cluster(tmp_path, with_node=False) as cluster, Client(cluster.config) as client:
         code, text = await asyncio.to_thread(ask_readiness, cluster)
         assert code == 500

@@ -11,10 +11,11 @@ import os
 import random
 import resource
 import socket
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AsyncExitStack, aclosing, suppress
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Protocol
 
 from msgspec.structs import asdict, replace
 
@@ -304,29 +305,28 @@ class EmbeddedCluster:
         for recorder in (scheduler_events, volume_events, workload_events):
             self._exit_stack.push_async_callback(recorder.close)
         self._exit_stack.push_async_callback(self._components.stop)
-        # A restarted component is a new object with new stores.
-        self._components.start("scheduling", lambda: Scheduler(client, scheduler_events, gang=self._gang).run())
-        self._components.start(
-            "volumes", lambda: PersistentVolumeController(client, volume_events, self._data.volumes).run()
-        )
-        self._components.start("workloads", lambda: WorkloadController(client, workload_events).run())
-        self._components.start("garbage collection", lambda: GarbageCollector(client).run())
-        self._components.start("namespaces", lambda: NamespaceController(client).run())
-        self._components.start("aggregated roles", lambda: ClusterRoleAggregation(client).run())
-        self._components.start("service accounts", lambda: ServiceAccountController(client).run())
-        self._components.start("quotas", lambda: QuotaController(client).run())
-        self._components.start("root CA", lambda: RootCaPublisher(client, authority).run())
+        start = self._components.start  # a restarted component is a new object with new stores
+        start("scheduling", lambda: Scheduler(client, scheduler_events, gang=self._gang).controller)
+        volumes = self._data.volumes
+        start("volumes", lambda: PersistentVolumeController(client, volume_events, volumes).controller)
+        start("workloads", lambda: WorkloadController(client, workload_events))
+        start("garbage collection", lambda: GarbageCollector(client))
+        start("namespaces", lambda: NamespaceController(client).controller)
+        start("aggregated roles", lambda: ClusterRoleAggregation(client).controller)
+        start("service accounts", lambda: ServiceAccountController(client).controller)
+        start("quotas", lambda: QuotaController(client))
+        start("root CA", lambda: RootCaPublisher(client, authority).controller)
 
     def _start_network(self, client: Client, port: int, address: str) -> None:
         recorder = EventRecorder(client, "service-proxy")
         self._exit_stack.push_async_callback(recorder.close)
         connections = ConnectionLimit(_max_connections())
-        self._components.start("endpoints", lambda: EndpointsController(client).run())
+        self._components.start("endpoints", lambda: EndpointsController(client).controller)
         self._components.start(
             "the Service kubernetes",
-            lambda: KubernetesService(client, address=address, host=HOST, port=port).run(),
+            lambda: KubernetesService(client, address=address, host=HOST, port=port).controller,
         )
-        self._components.start("the service proxy", lambda: PortProxy(client, recorder, connections).run())
+        self._components.start("the service proxy", lambda: PortProxy(client, recorder, connections))
 
     async def _start_node(self, client: Client, address_lock: AddressLock) -> None:
         started = datetime.now(UTC).replace(microsecond=0)  # heartbeats have whole seconds
@@ -349,7 +349,7 @@ class EmbeddedCluster:
         except SandboxError as error:
             raise ClusterError(str(error)) from error
         self._node = node = NodeAgent(client, config)
-        self._components.start("node", node.run)
+        self._components.start("node", lambda: node)
         self._exit_stack.push_async_callback(node.stop)
         try:
             async with asyncio.timeout(_NODE_READY_SECONDS):
@@ -408,8 +408,12 @@ _HEALTHY_SECONDS = 10.0
 """A component that ran this long is healthy: its failure is forgotten and its back-off reset."""
 
 
+class Component(Protocol):
+    async def run(self) -> None: ...
+
+
 class ComponentManager:
-    """Each component is a function that runs until it is cancelled; if it returns or raises, it has failed."""
+    """Each component runs until it is cancelled; if it returns or raises, it has failed and a new one is made."""
 
     def __init__(self) -> None:
         self._tasks: dict[str, asyncio.Task[None]] = {}
@@ -420,8 +424,8 @@ class ComponentManager:
         """Components that failed and are not healthy again, each with the reason."""
         return dict(self._failures)
 
-    def start(self, name: str, component: Callable[[], Awaitable[None]]) -> None:
-        self._tasks[name] = asyncio.create_task(self._keep_running(name, component), name=name)
+    def start(self, name: str, new: Callable[[], Component]) -> None:
+        self._tasks[name] = asyncio.create_task(self._keep_running(name, new), name=name)
 
     async def stop(self) -> None:
         """Cancels all components one after the other, the last started first."""
@@ -430,14 +434,14 @@ class ComponentManager:
             await asyncio.gather(task, return_exceptions=True)
         self._tasks.clear()
 
-    async def _keep_running(self, name: str, component: Callable[[], Awaitable[None]]) -> None:
+    async def _keep_running(self, name: str, new: Callable[[], Component]) -> None:
         loop = asyncio.get_running_loop()
         failures = 0
         while True:
             recovery = loop.call_later(_HEALTHY_SECONDS, self._failures.pop, name, None)
             started = loop.time()
             try:
-                await component()
+                await new().run()
                 reason = "it ended unexpectedly"
                 log.error("%s: %s; restarting it", name, reason)
             except Exception as error:

@@ -21,7 +21,7 @@ async def test_default_roles_get_the_rules_that_users_add() -> None:
         async def rules_of(name: str) -> list[Any]:
             return (await client.get(CLUSTER_ROLES, name))["rules"] or []
 
-        async with in_background(ClusterRoleAggregation(client).run()):
+        async with in_background(ClusterRoleAggregation(client).controller.run()):
             view = await eventually(lambda: rules_of("view"), bool)
             assert any("pods/log" in rule["resources"] for rule in view)
             jobs = {"apiGroups": ["kubeflow.org"], "resources": ["pytorchjobs"], "verbs": ["get"]}

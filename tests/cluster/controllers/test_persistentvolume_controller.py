@@ -25,7 +25,9 @@ async def storage(cluster: ControllerCluster, tmp_path: Path) -> AsyncIterator[C
         yield cluster
         return
     recorder = EventRecorder(cluster.client, "persistentvolume-controller")
-    async with in_background(PersistentVolumeController(cluster.client, recorder, tmp_path / "volumes").run()):
+    async with in_background(
+        PersistentVolumeController(cluster.client, recorder, tmp_path / "volumes").controller.run()
+    ):
         yield ControllerCluster(cluster.client, cluster.namespace, embedded=False, directory=tmp_path)
         for claim in (await cluster.client.list(PERSISTENT_VOLUME_CLAIMS, namespace=cluster.namespace)).items:
             await cluster.client.delete(

@@ -25,7 +25,7 @@ async def cluster(cluster: ControllerCluster) -> AsyncIterator[ControllerCluster
         yield cluster
         return
     recorder = EventRecorder(cluster.client, "default-scheduler")
-    async with in_background(Scheduler(cluster.client, recorder).run()):
+    async with in_background(Scheduler(cluster.client, recorder).controller.run()):
         yield cluster
     await recorder.close()
 

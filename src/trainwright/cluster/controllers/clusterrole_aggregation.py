@@ -27,16 +27,13 @@ class ClusterRoleAggregation:
         self._client = client
         self._roles = Store[ClusterRole]()
         reflector = Reflector(client, CLUSTER_ROLES, self._roles, convert=ClusterRole, on_change=self._changed)
-        self._controller: Controller[str] = Controller(self._reconcile, log=log, reflectors=[reflector], workers=1)
-
-    async def run(self) -> None:
-        await self._controller.run()
+        self.controller: Controller[str] = Controller(self._reconcile, log=log, reflectors=[reflector], workers=1)
 
     def _changed(self, _before: ClusterRole | None, _after: ClusterRole | None) -> None:
         """Any role can be part of an aggregated one, also one that is aggregated itself."""
         for role in self._roles.all():
             if role.aggregation_rule:
-                self._controller.queue.add(role.metadata.name)
+                self.controller.queue.add(role.metadata.name)
 
     async def _reconcile(self, name: str) -> None:
         role = self._roles.get(name)

@@ -47,7 +47,7 @@ class EndpointsController:
         self._slices = Store[Object](indexes={"service": service_of_slice})
         self._labels = LabelIndex()
         self._selectors = SelectorIndex()
-        self._controller: Controller[str] = Controller(
+        self.controller: Controller[str] = Controller(
             self._reconcile,
             log=log,
             reflectors=[
@@ -57,9 +57,6 @@ class EndpointsController:
                 Reflector(client, ENDPOINT_SLICES, self._slices, on_change=self._slice_changed),
             ],
         )
-
-    async def run(self) -> None:
-        await self._controller.run()
 
     def _service_changed(self, before: Object | None, after: Object | None) -> None:
         if after is None:
@@ -87,7 +84,7 @@ class EndpointsController:
     def _endpoints_changed(self, before: Object | None, after: Object | None) -> None:
         key = namespaced_name(after or before or {})
         if self._services.get(key) is None and after is not None:
-            self._controller.queue.add_after(key, _HEADLESS_BATCH_SECONDS)
+            self.controller.queue.add_after(key, _HEADLESS_BATCH_SECONDS)
         else:
             self._enqueue(key)
 
@@ -100,7 +97,7 @@ class EndpointsController:
         service = self._services.get(key)
         if service is not None:
             headless = service["spec"].get("clusterIP") == "None"
-            self._controller.queue.add_after(key, _HEADLESS_BATCH_SECONDS if headless else _BATCH_SECONDS)
+            self.controller.queue.add_after(key, _HEADLESS_BATCH_SECONDS if headless else _BATCH_SECONDS)
 
     async def _reconcile(self, key: str) -> None:
         service = self._services.get(key)

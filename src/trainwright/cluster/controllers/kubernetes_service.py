@@ -30,7 +30,7 @@ class KubernetesService:
         self._client = client
         self._wanted = dict(kubernetes_objects(address=address, host=host, port=port))
         self._stores = {resource: Store[Object]() for resource in self._wanted}
-        self._controller: Controller[Resource] = Controller(
+        self.controller: Controller[Resource] = Controller(
             self._reconcile,
             log=log,
             reflectors=[
@@ -47,13 +47,10 @@ class KubernetesService:
             workers=1,
         )
         for resource in self._wanted:
-            self._controller.queue.add(resource)
-
-    async def run(self) -> None:
-        await self._controller.run()
+            self.controller.queue.add(resource)
 
     def _changed(self, resource: Resource, _before: Object | None, _after: Object | None) -> None:
-        self._controller.queue.add(resource)
+        self.controller.queue.add(resource)
 
     async def _reconcile(self, resource: Resource) -> None:
         wanted = self._wanted[resource]

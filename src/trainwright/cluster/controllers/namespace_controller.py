@@ -32,19 +32,16 @@ class NamespaceController:
         self._client = client
         self._now = now
         store = Store[AnyObject]()
-        self._controller: Controller[str] = Controller(
+        self.controller: Controller[str] = Controller(
             self._reconcile,
             log=log,
             reflectors=[Reflector(client, NAMESPACES, store, convert=AnyObject, on_change=self._changed)],
             queue=WorkQueue(longest_delay=_LONGEST_PAUSE),
         )
 
-    async def run(self) -> None:
-        await self._controller.run()
-
     def _changed(self, _before: AnyObject | None, after: AnyObject | None) -> None:
         if after is not None and after.metadata.terminating:
-            self._controller.queue.add(after.metadata.name)
+            self.controller.queue.add(after.metadata.name)
 
     async def _reconcile(self, name: str) -> Outcome:
         try:

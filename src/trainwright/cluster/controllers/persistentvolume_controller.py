@@ -84,7 +84,7 @@ class PersistentVolumeController:
 
         volumes, claims = PERSISTENT_VOLUMES, PERSISTENT_VOLUME_CLAIMS
         self._queue = WorkQueue[ObjectKey](longest_delay=30.0)
-        self._controller = Controller(
+        self.controller = Controller(
             self._reconcile,
             log=log,
             reflectors=[
@@ -96,9 +96,6 @@ class PersistentVolumeController:
             queue=self._queue,
             workers=1,
         )
-
-    async def run(self) -> None:
-        await self._controller.run()
 
     # Event handlers
 

@@ -29,39 +29,25 @@ class RootCaPublisher:
         self._authority = authority
         self._namespaces = Store[AnyObject]()
         self._bundles = Store[Object]()
-        self._controller: Controller[str] = Controller(
+        named = f"metadata.name={_NAME}"
+        self.controller: Controller[str] = Controller(
             self._reconcile,
             log=log,
             reflectors=[
-                Reflector(
-                    client,
-                    NAMESPACES,
-                    self._namespaces,
-                    convert=AnyObject,
-                    on_change=self._namespace_changed,
-                ),
-                Reflector(
-                    client,
-                    CONFIG_MAPS,
-                    self._bundles,
-                    field_selector=f"metadata.name={_NAME}",
-                    on_change=self._bundle_changed,
-                ),
+                Reflector(client, NAMESPACES, self._namespaces, convert=AnyObject, on_change=self._namespace_changed),
+                Reflector(client, CONFIG_MAPS, self._bundles, field_selector=named, on_change=self._bundle_changed),
             ],
             workers=2,
         )
 
-    async def run(self) -> None:
-        await self._controller.run()
-
     def _namespace_changed(self, _before: AnyObject | None, after: AnyObject | None) -> None:
         if after is not None:
-            self._controller.queue.add(after.metadata.name)
+            self.controller.queue.add(after.metadata.name)
 
     def _bundle_changed(self, before: Object | None, after: Object | None) -> None:
         for config_map in (before, after):
             if config_map is not None:
-                self._controller.queue.add(config_map["metadata"]["namespace"])
+                self.controller.queue.add(config_map["metadata"]["namespace"])
 
     async def _reconcile(self, name: str) -> None:
         namespace = self._namespaces.get(name)

@@ -63,7 +63,7 @@ class Scheduler:
         """When pods without a node were first seen, by uid, in the time of the event loop."""
 
         claims = PERSISTENT_VOLUME_CLAIMS
-        self._controller = Controller(
+        self.controller = Controller(
             self._schedule,
             log=log,
             reflectors=[
@@ -78,9 +78,6 @@ class Scheduler:
             ],
         )
 
-    async def run(self) -> None:
-        await self._controller.run()
-
     def _pod_changed(self, before: SchedulablePod | None, after: SchedulablePod | None) -> None:
         pod = after or before
         if pod is None:
@@ -91,7 +88,7 @@ class Scheduler:
         if self._gang is not None and (group := group_of(self._gang, pod)) is not None:
             self._enqueue_group(group)
         if after is not None and after.is_pending:
-            self._controller.queue.add(key)
+            self.controller.queue.add(key)
         elif after is not None and after.spec.node_name and not after.finished:
             self._usage.add(key, after.spec.node_name, after)
         elif key in self._usage:
@@ -112,10 +109,10 @@ class Scheduler:
     def _enqueue_group(self, group: str) -> None:
         """The group, for its status, and its pending pods: each new member may complete it."""
         if self._gang is not None and self._groups.get(group) is not None:
-            self._controller.queue.add(ObjectKey(self._gang.resource.kind, *group.split("/", 1)))
+            self.controller.queue.add(ObjectKey(self._gang.resource.kind, *group.split("/", 1)))
         for pod in self._pods.by_index(_BY_GROUP, group):
             if pod.is_pending:
-                self._controller.queue.add(_key(pod))
+                self.controller.queue.add(_key(pod))
 
     def _group_index(self, pod: SchedulablePod) -> tuple[str, ...]:
         group = group_of(self._gang, pod) if self._gang is not None else None
@@ -128,7 +125,7 @@ class Scheduler:
     def _enqueue_pending(self) -> None:
         for pod in self._pods.by_index(_BY_NODE, _WITHOUT_NODE):
             if pod.is_pending:
-                self._controller.queue.add(_key(pod))
+                self.controller.queue.add(_key(pod))
 
     async def _schedule(self, key: ObjectKey) -> RequeueAfter | None:
         if self._gang is not None and key.kind == self._gang.resource.kind:
@@ -274,13 +271,13 @@ def _without_unknown_scheduler(decision: Bind) -> Bind:
     )
 
 
-def _node_of(pod: SchedulablePod) -> tuple[str]:
-    return (pod.spec.node_name,)
-
-
 def _relevant_fields(node: SchedulableNode) -> object:
     return node.spec, node.status, node.metadata.labels
 
 
 def _key(pod: SchedulablePod) -> ObjectKey:
     return ObjectKey(PODS.kind, pod.metadata.namespace, pod.metadata.name)
+
+
+def _node_of(pod: SchedulablePod) -> tuple[str]:
+    return (pod.spec.node_name,)

@@ -38,22 +38,19 @@ class ServiceAccountController:
                 on_change=self._secret_changed,
             ),
         ]
-        self._controller: Controller[str] = Controller(self._reconcile, log=log, reflectors=reflectors, workers=2)
-
-    async def run(self) -> None:
-        await self._controller.run()
+        self.controller: Controller[str] = Controller(self._reconcile, log=log, reflectors=reflectors, workers=2)
 
     def _namespace_changed(self, _before: AnyObject | None, after: AnyObject | None) -> None:
         if after is not None:
-            self._controller.queue.add(after.metadata.name)
+            self.controller.queue.add(after.metadata.name)
 
     def _account_changed(self, before: AnyObject | None, after: AnyObject | None) -> None:
         if after is None and before is not None:
-            self._controller.queue.add(before.metadata.namespace)
+            self.controller.queue.add(before.metadata.namespace)
 
     def _secret_changed(self, _before: AnyObject | None, after: AnyObject | None) -> None:
         if after is not None:
-            self._controller.queue.add(after.metadata.namespace)
+            self.controller.queue.add(after.metadata.namespace)
 
     async def _reconcile(self, name: str) -> None:
         for secret in self._secrets.all():
