@@ -16,6 +16,7 @@ from trainwright.kube.controller.object_key import ObjectKey
 from trainwright.objects.kinds.pods import PodAddressStatus
 from trainwright.objects.metadata import ObjectMeta, View
 from trainwright.objects.quantities import (
+    SIDECAR,
     Amounts,
     QuantityError,
     add_amounts,
@@ -265,7 +266,7 @@ def schedule(
 
 def pod_usage(pod: SchedulablePod) -> Usage:
     """The requests of the pod, one of the node's pods, and its host ports."""
-    sidecars = (container for container in pod.spec.init_containers if container.restart_policy == "Always")
+    sidecars = (container for container in pod.spec.init_containers if container.restart_policy == SIDECAR)
     ports = [port for container in (*pod.spec.containers, *sidecars) for port in container.ports if port.host_port > 0]
     return Usage({**pod_requests(pod), _SLOT: Fraction(1)}, tuple(ports))
 

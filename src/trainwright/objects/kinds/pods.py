@@ -8,6 +8,7 @@ from trainwright.objects import Object
 from trainwright.objects.decimals import parse_decimal
 from trainwright.objects.metadata import ObjectMeta, View
 from trainwright.objects.node_annotations import SHUTDOWN_RESTARTS
+from trainwright.objects.quantities import SIDECAR
 
 MIRROR = "kubernetes.io/config.mirror"
 """The annotation of a pod that shows a program which the kubelet does not run through the API."""
@@ -104,6 +105,11 @@ class ContainerWithPorts(View, frozen=True):
     restart_policy: str = ""
 
 
+def is_sidecar(init_container: Object) -> bool:
+    """True for an init container that runs beside all later containers until the pod ends."""
+    return init_container.get("restartPolicy") == SIDECAR
+
+
 class PodPortsSpec(View, frozen=True):
     """The part of the spec that says which ports a pod declares."""
 
@@ -115,7 +121,7 @@ class PodPortsSpec(View, frozen=True):
     @property
     def ports(self) -> list[ContainerPort]:
         """The ports of containers, and of init containers that run beside them."""
-        sidecars = (container for container in self.init_containers if container.restart_policy == "Always")
+        sidecars = (container for container in self.init_containers if container.restart_policy == SIDECAR)
         return [port for container in (*self.containers, *sidecars) for port in container.ports]
 
 

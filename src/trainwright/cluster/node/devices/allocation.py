@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from trainwright.cluster.node.devices.nvidia import Gpu
 from trainwright.cluster.node.supervisor.pod_json import ContainerJson
 from trainwright.objects import Object
+from trainwright.objects.kinds.pods import is_sidecar
 from trainwright.objects.quantities import parse_quantity
 
 GPU_RESOURCE = "nvidia.com/gpu"
@@ -29,8 +30,8 @@ def distribute(pod: Object, free: Sequence[str]) -> ContainerGpus | None:
     """Takes GPUs for all containers from the free ones, the first ones first; None if there are too few."""
     spec = pod["spec"]
     inits = spec.get("initContainers") or []
-    beside = [init for init in inits if init.get("restartPolicy") == "Always"] + spec["containers"]
-    before = [init for init in inits if init.get("restartPolicy") != "Always"]
+    beside = [init for init in inits if is_sidecar(init)] + spec["containers"]
+    before = [init for init in inits if not is_sidecar(init)]
     wanted = sum(requested_gpus(container) for container in beside)
     if max([wanted, *(requested_gpus(init) for init in before)]) > len(free):
         return None

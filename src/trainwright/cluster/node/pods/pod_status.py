@@ -9,6 +9,7 @@ from trainwright.cluster.node.pods.config.runtime_config import WaitingReason
 from trainwright.cluster.node.supervisor.containers import container_status
 from trainwright.cluster.node.supervisor.pod_json import ContainerState, ContainerStatus, PodState
 from trainwright.objects import Object
+from trainwright.objects.kinds.pods import is_sidecar
 from trainwright.objects.times import format_time, parse_time
 
 FINISHED_PHASES = frozenset({"Succeeded", "Failed"})
@@ -159,9 +160,7 @@ def _container_statuses(
     spec = pod["spec"]
     has_inits = bool(spec.get("initContainers"))
     inits = [
-        container_status.new_status(
-            container["name"], initialized=True, sidecar=container.get("restartPolicy") == container_status.ALWAYS
-        )
+        container_status.new_status(container["name"], initialized=True, sidecar=is_sidecar(container))
         for container in spec.get("initContainers") or []
     ]
     mains = [

@@ -9,6 +9,7 @@ from trainwright.cluster.apiserver.resources.columns.printer_columns import AGE,
 from trainwright.cluster.apiserver.resources.resource_type import Column
 from trainwright.objects import Object
 from trainwright.objects.conditions import is_condition_true
+from trainwright.objects.kinds.pods import is_sidecar
 from trainwright.objects.paths import value_at
 from trainwright.objects.selectors import format_label_selector, format_labels
 from trainwright.objects.times import human_duration, parse_time
@@ -29,7 +30,7 @@ def pod_status(pod: Object) -> str:
 def _init_status(pod: Object) -> str:
     """The status while init containers run or after one has failed; empty once they have succeeded."""
     declared = value_at(pod, "spec", "initContainers", default=[])
-    always = {container.get("name") for container in declared if container.get("restartPolicy") == "Always"}
+    always = {container.get("name") for container in declared if is_sidecar(container)}
     for index, container in enumerate(value_at(pod, "status", "initContainerStatuses", default=[])):
         state = container.get("state") or {}
         terminated, waiting = state.get("terminated"), state.get("waiting") or {}

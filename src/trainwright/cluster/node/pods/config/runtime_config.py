@@ -38,6 +38,7 @@ from trainwright.cluster.node.supervisor.sandbox.sandbox import OVERLAY
 from trainwright.cluster.node.volumes.files import UnsupportedVolumeError
 from trainwright.cluster.node.volumes.sources import Volume, VolumeContext, plan_volumes
 from trainwright.objects import Object
+from trainwright.objects.kinds.pods import is_sidecar
 from trainwright.objects.node_annotations import DIRECTORY, HOST_IMAGE, LOG_MAX_SIZE, PYTHON
 from trainwright.objects.quantities import parse_quantity
 
@@ -134,7 +135,7 @@ def _configure_containers(
                 else:
                     security = container_security(pod, spec, path, node_user(context))
                 found.not_honoured += security.not_honoured
-                sidecar = kind == "initContainers" and spec.get("restartPolicy") == container_status.ALWAYS
+                sidecar = kind == "initContainers" and is_sidecar(spec)
                 builder = ContainerConfigBuilder(
                     pod, spec, context, objects, volumes, security.config, sidecar=sidecar, home=security.home
                 )

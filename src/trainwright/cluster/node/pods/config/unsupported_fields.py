@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from trainwright.cluster.node.devices.allocation import GPU_RESOURCE
-from trainwright.cluster.node.supervisor.containers import container_status
 from trainwright.cluster.node.supervisor.sandbox.sandbox import OVERLAY
 from trainwright.objects import Object
+from trainwright.objects.kinds.pods import is_sidecar
 
 _POD_FIELDS = frozenset(
     {
@@ -47,7 +47,7 @@ def _unknown_fields(spec: Object, level: str) -> Iterator[str]:
         for index, container in enumerate(spec.get(kind) or []):
             path = f"spec.{kind}[{index}]"
             known = _CONTAINER_FIELDS | {"resources"}
-            if kind == "initContainers" and container.get("restartPolicy") == container_status.ALWAYS:
+            if kind == "initContainers" and is_sidecar(container):
                 known |= {"restartPolicy"}
             yield from (f"{path}.{name}" for name in _unknown(container, known))
             if (container.get("lifecycle") or {}).get("stopSignal"):

@@ -14,6 +14,7 @@ from trainwright.objects.field_errors import (
     not_supported,
     required,
 )
+from trainwright.objects.kinds.pods import is_sidecar
 from trainwright.objects.names import dns_label_problem, dns_subdomain_problem
 from trainwright.objects.quantities import parse_quantity
 
@@ -191,7 +192,7 @@ def pod_spec_errors(spec: Object) -> list[FieldError]:
     for path, container in _containers(spec):
         found += _container_errors(container, path, names)
         found += _proc_mount_errors(spec, container, path)
-        one_time = path.startswith("spec.initContainers") and container.get("restartPolicy") != "Always"
+        one_time = path.startswith("spec.initContainers") and not is_sidecar(container)
         grace = spec.get("terminationGracePeriodSeconds")
         found += probe_errors(container, path, one_time=one_time, grace=grace)
         found += _mount_errors(container, path, {volume.get("name") for volume in spec.get("volumes") or ()})
