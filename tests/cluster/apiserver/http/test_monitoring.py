@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.cluster.raw_api import RawApi
 from tests.support.objects.manifests import config_map
-from trainwright.cluster.apiserver.http.monitoring.health import health_response
+from trainwright.cluster.apiserver.http.routes import health_response
 
 
 def value_of(metrics: str, name: str, **labels: str) -> float:

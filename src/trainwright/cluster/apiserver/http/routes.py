@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from ipaddress import IPv4Network
@@ -25,7 +25,6 @@ from trainwright.cluster.apiserver.admission.webhooks.webhook_client import Loca
 from trainwright.cluster.apiserver.http import discovery
 from trainwright.cluster.apiserver.http.handlers import ResourceHandlers
 from trainwright.cluster.apiserver.http.monitoring import request_metrics
-from trainwright.cluster.apiserver.http.monitoring.health import health_response
 from trainwright.cluster.apiserver.http.monitoring.request_metrics import RequestMetrics
 from trainwright.cluster.apiserver.http.monitoring.resource_metrics import METRICS, ResourceMetrics
 from trainwright.cluster.apiserver.http.object_writer import ObjectWriter, existing
@@ -56,6 +55,9 @@ logger = logging.getLogger(__name__)
 
 _EXPIRY_SECONDS = 60.0
 _TEXT = "text/plain; charset=utf-8"
+_HEALTH_ENDPOINTS = {"healthz", "livez", "readyz"}
+_CHECKS = ("ping", "store")
+"""They pass whenever the server answers: the store ends the process if it cannot write."""
 _SYSTEM_NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
 _VERSION = {
     "major": "1",
@@ -369,3 +371,26 @@ def _selected(request: ApiRequest) -> SelectionPredicate:
 
 def _not_found() -> Response:
     return Response(404, b"404 page not found\n", _TEXT)
+
+
+def health_response(path: str, failed: Collection[str], *, verbose: bool, excluded: Collection[str]) -> Response | None:
+    """The real server's text for `/healthz`, `/livez` and `/readyz` or one of their checks, such as `/livez/ping`; None
+    for other paths. `failed` are components, which only readyz has.
+
+    Clients without a user can read it, so the reasons are only in the log.
+    """
+    endpoint, _, check = path.removeprefix("/").partition("/")
+    if endpoint not in _HEALTH_ENDPOINTS:
+        return None
+    broken = [component.replace(" ", "-") for component in failed] if endpoint == "readyz" else []
+    if check or path.endswith("/"):
+        if check in broken:
+            return Response(500, f"internal server error: {check} failed\n".encode(), _TEXT)
+        return Response(200, b"ok", _TEXT) if check in _CHECKS else None
+    broken = [check for check in broken if check not in excluded]
+    if not broken and not verbose:
+        return Response(200, b"ok", _TEXT)
+    lines = [f"[+]{check} {'excluded: ok' if check in excluded else 'ok'}" for check in _CHECKS]
+    lines += [f"[-]{check} failed: reason withheld" for check in broken]
+    lines.append(f"{endpoint} check {'failed' if broken else 'passed'}")
+    return Response(500 if broken else 200, "".join(f"{line}\n" for line in lines).encode(), _TEXT)

@@ -25,8 +25,19 @@ from trainwright.objects.kinds.exec_options import StreamOptions, StreamUnavaila
 from trainwright.objects.kinds.logs import LogOptions
 from trainwright.objects.times import parse_time
 
+EXEC_PROTOCOLS = (exec_protocol.V5, exec_protocol.V4)
+"""The preferred one first."""
+DESCRIPTORS = "descriptors.trainwright"
+"""The subprotocol of clients that take over a session."""
+
+_MAX_SESSIONS = 256
+"""How many sessions of all clients are open at the same time."""
+_NO_COMMAND = "you must specify at least one command for the container"
+_PONG_SECONDS = 10.0
 _LONGEST_SINCE = 10**9
 """Seconds, about thirty years; datetime has no times before the year one."""
+
+Pongs = asyncio.Task[None]
 
 
 def read_log_options(query: Mapping[str, str], now: datetime) -> LogOptions:
@@ -66,14 +77,6 @@ def container_of(pod: Object, wanted: str) -> str:
         )
         raise errors.bad_request(f"a container name must be specified for pod {name}, {choice}")
     return str(mains[0])
-
-
-EXEC_PROTOCOLS = (exec_protocol.V5, exec_protocol.V4)
-"""The preferred one first."""
-
-_PONG_SECONDS = 10.0
-
-Pongs = asyncio.Task[None]
 
 
 async def serve_session(session: ContainerSession, socket: WebSocket, options: StreamOptions) -> None:
@@ -152,13 +155,6 @@ async def _send_pongs(socket: WebSocket) -> None:
         while True:
             await socket.pong()
             await asyncio.sleep(_PONG_SECONDS)
-
-
-_NO_COMMAND = "you must specify at least one command for the container"
-_MAX_SESSIONS = 256
-"""How many sessions of all clients are open at the same time."""
-DESCRIPTORS = "descriptors.trainwright"
-"""The subprotocol of clients that take over a session."""
 
 
 class SessionLimit:
