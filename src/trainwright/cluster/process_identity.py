@@ -18,13 +18,18 @@ class ProcessIdentity:
         return identify(self.pid) == self
 
 
+def stat_fields(pid: str) -> list[str]:
+    """What the kernel says about a process, or about this one, `self`, from its state on."""
+    text = (_PROC / pid / "stat").read_text(errors="replace")
+    return text.rpartition(")")[2].split()  # the name before it may contain blanks and brackets
+
+
 def identify(pid: int) -> ProcessIdentity | None:
     """The process that has this pid now; None for a zombie."""
     try:
-        stat = (_PROC / str(pid) / "stat").read_text()
+        fields = stat_fields(str(pid))
     except (FileNotFoundError, ProcessLookupError):
         return None
-    fields = stat[stat.rindex(")") + 2 :].split()  # the name before it may contain blanks and brackets
     state, start_ticks = fields[0], int(fields[19])
     if state in {"Z", "X"}:
         return None

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainwright.cluster.node.supervisor.files import read_state
+from trainwright.cluster.node.supervisor.files import read_state, stat_fields
 
 _CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 _PAGE_SIZE = os.sysconf("SC_PAGE_SIZE")
@@ -93,10 +93,9 @@ def _process(pid: int, cpu_seconds: float, memory: int, ended: float) -> PodProc
 def _read_stat(pid: int) -> tuple[int, float, int, float] | None:
     """Parent, seconds of CPU, resident bytes, and seconds of CPU of children that have ended."""
     try:
-        text = Path(f"/proc/{pid}/stat").read_text()
-    except (OSError, UnicodeDecodeError):
+        fields = stat_fields(f"/proc/{pid}")
+    except OSError:
         return None
-    fields = text[text.rindex(")") + 2 :].split()  # the name before it may contain blanks and brackets
     own, ended = int(fields[11]) + int(fields[12]), int(fields[13]) + int(fields[14])
     return int(fields[1]), own / _CLOCK_TICKS, int(fields[21]) * _PAGE_SIZE, ended / _CLOCK_TICKS
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from trainwright.cluster.apiserver.access.request_info import RequestInfo
 from trainwright.cluster.apiserver.http.requests import ResourceInfo
+from trainwright.cluster.process_identity import stat_fields
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -164,7 +165,7 @@ def _number(value: float) -> str:
 
 def _process_metrics() -> Iterator[str]:
     """The whole cluster is one process, so these are not those of the API server alone."""
-    fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
+    fields = stat_fields("self")
     ticks, page = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
     started = _boot_time() + int(fields[19]) / ticks
     values = [
