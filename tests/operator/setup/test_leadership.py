@@ -1,5 +1,7 @@
 """Leader election: the gate in front of the operator's client, and the permissions that a lease needs."""
 
+from typing import Any
+
 import pytest
 
 from tests.support.kubernetes.service_accounts import account, rule
@@ -68,6 +70,15 @@ async def test_a_missing_permission_is_named_with_the_rule_to_add(client: Client
     await check_permissions(client, real_namespace)
 
 
-def test_durations_that_allow_two_leaders_are_an_error() -> None:
-    with pytest.raises(OperatorError, match="a leader stops before another starts: not 2, 15 and 10 seconds"):
-        LeaderElectionOptions(lease_seconds=10, renew_seconds=15)
+@pytest.mark.parametrize(
+    ("options", "periods"),
+    [
+        ({"lease_seconds": 10, "renew_seconds": 15}, "2, 15 and 10"),
+        ({"lease_seconds": 10}, "2, 10 and 10"),
+        ({"renew_seconds": 2}, "2, 2 and 15"),
+        ({"retry_seconds": 0}, "0, 10 and 15"),
+    ],
+)
+def test_durations_that_allow_two_leaders_are_an_error(options: dict[str, Any], periods: str) -> None:
+    with pytest.raises(OperatorError, match=f"a leader stops before another starts: not {periods} seconds"):
+        LeaderElectionOptions(**options)

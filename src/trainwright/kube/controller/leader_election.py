@@ -37,7 +37,8 @@ def process_identity() -> str:
 
 
 class LeaderElector:
-    """Call `acquire`, work while `renew` runs, then `release`. `identity` must be unique to the process.
+    """Call `acquire`, work while `renew` runs, then `release`. `identity` must be unique to the process, and
+    retry_seconds < renew_seconds < lease_seconds, so that a leader stops before another starts.
 
     `on_change` is called with (is leader, identity of the leader) when one of them changes. `is_leader` checks the
     clock: a process that may have been stopped for a while calls it before each write.
@@ -58,11 +59,6 @@ class LeaderElector:
     ) -> None:
         if not identity:
             raise ValueError("identity must not be empty: a lease without a holder is free")
-        if not 0 < retry_seconds < renew_seconds < lease_seconds:
-            raise ValueError(
-                "retry_seconds < renew_seconds < lease_seconds must hold, so that a leader stops before another "
-                f"starts: not {retry_seconds:g}, {renew_seconds:g}, {lease_seconds:g}"
-            )
         self._client = client
         self._namespace, self._name = namespace, name
         self._renew_seconds, self._retry_seconds = renew_seconds, retry_seconds
