@@ -179,7 +179,7 @@ def _notifications(calls: Calls) -> Iterator[bytes]:
     for number, name in calls.sockets.items():
         if name == SENDTO:  # `send` is the same call without an address, which is all that a filter can tell
             block = _load(_SENDTO_ADDRESS) + _jump(_EQUAL, 0, unless=2)
-            block += _load(_SENDTO_ADDRESS + 4) + _skip_if(_EQUAL, 0, 1) + _notify() + _allow()
+            block += _load(_SENDTO_ADDRESS + 4) + _instruction(_EQUAL, 0, then=1) + _notify() + _allow()
         else:
             block = _notify()
         yield _jump(_EQUAL, number, unless=len(block) // 8) + block
@@ -205,10 +205,6 @@ def _load(offset: int) -> bytes:
 def _jump(condition: int, value: int, *, unless: int) -> bytes:
     """Goes on with the next instruction if the condition holds, else skips some."""
     return _instruction(condition, value, otherwise=unless)
-
-
-def _skip_if(condition: int, value: int, count: int) -> bytes:
-    return _instruction(condition, value, then=count)
 
 
 def _notify() -> bytes:

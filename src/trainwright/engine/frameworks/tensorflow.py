@@ -30,7 +30,7 @@ class TensorFlow(Framework):
         return rank.role in _CHIEFS or (rank == FIRST_WORKER and self.deciding_role(job) == "Worker")
 
     def pod_shapes(self, job: Job, addresses: Addresses, settings: Settings) -> Callable[[Rank], PodShape]:
-        if not _is_distributed(job):
+        if job.total_replicas == 1:
             return lambda _: PodShape()
         cluster = {role: _addresses(job, addresses, role) for role in job.replicas}
         config_of = _sparse_configs(cluster) if _is_dynamic(job) else _configs(cluster)
@@ -54,10 +54,6 @@ class TensorFlow(Framework):
             return False
         ended = len(workers.completed | workers.failed)
         return self.deciding_role(job) != "Worker" or ended < job.replicas["Worker"].count
-
-
-def _is_distributed(job: Job) -> bool:
-    return job.total_replicas != 1
 
 
 def _is_dynamic(job: Job) -> bool:

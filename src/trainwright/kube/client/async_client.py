@@ -272,7 +272,7 @@ class Client:
             if isinstance(body, _GatedBody) and body.refused is not None:
                 raise body.refused from error
             raise
-        names = _lower_names(opened.headers)
+        names = {name.lower(): value for name, value in opened.headers.items()}
         if request.streaming and responses.is_success(opened.status):
             return Response(opened.status, names, b""), _chunks(opened)
         async with opened:
@@ -361,7 +361,3 @@ def _reason(error: Exception) -> str:
     if isinstance(error, aiohttp.ClientHttpProxyError):
         return f"the proxy responded with {error.status} {error.message}"  # str(error) shows the proxy's password
     return responses.reason_for(error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error)
-
-
-def _lower_names(headers: Mapping[str, str]) -> dict[str, str]:
-    return {name.lower(): value for name, value in headers.items()}

@@ -98,14 +98,10 @@ def output_message(output: Output) -> bytes:
     return bytes([STDERR if output.is_error else STDOUT]) + output.data
 
 
-def success_message() -> bytes:
-    return _status_message({"metadata": {}, "status": "Success"})
-
-
 def exit_message(exit_code: int, *, protocol: str, command: Sequence[str]) -> bytes:
     """The status of a command that has exited, in the real server's words for this protocol."""
     if exit_code == 0:
-        return success_message()
+        return _status_message({"metadata": {}, "status": "Success"})
     reason = f"command terminated with exit code {exit_code}"
     if protocol == V4:
         reason = f"error executing command [{' '.join(command)}], exit code {exit_code}"

@@ -225,7 +225,7 @@ def _load_document(path: Path) -> dict[str, Any]:
     try:
         document = yaml.load(text, Loader=_PlainLoader)  # noqa: S506 (a SafeLoader without timestamps)
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ConfigError(f"kubeconfig {path} is not YAML: {_one_line(error)}") from None
+        raise ConfigError(f"kubeconfig {path} is not YAML: {' '.join(str(error).split())}") from None
     if document is None:
         document = {"apiVersion": "v1", "kind": "Config"}
     if not isinstance(document, dict):
@@ -387,10 +387,6 @@ def _read_file(path: Path, what: str) -> bytes:
         return path.read_bytes()
     except OSError as error:
         raise ConfigError(f"{what}: cannot read {path}: {error.strerror}") from None
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())
 
 
 # Writing

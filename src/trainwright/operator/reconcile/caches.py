@@ -176,12 +176,8 @@ def _views(resource: Resource, view: type[V]) -> Views[V]:
 def _children(
     resource: Resource, convert: Callable[[Object], C] | type[C], extra: ExtraResource | None = None
 ) -> Views[C]:
-    store = Store[C](indexes={_JOB: _job_keys}, matches=_has_job_label)
+    store = Store[C](indexes={_JOB: _job_keys}, matches=lambda child: JOB_NAME in child.metadata.labels)
     return Views(resource, convert, store, extra)
-
-
-def _has_job_label(child: Pod | ServiceView | ExtraView) -> bool:
-    return JOB_NAME in child.metadata.labels
 
 
 def _job_keys(child: Pod | ServiceView | ExtraView) -> Iterable[str]:

@@ -206,10 +206,6 @@ def _conditions(job: FoundJob, now: datetime) -> list[str]:
     return table_lines(["TYPE", "STATUS", "AGE", "REASON", "MESSAGE"], rows, width=_width(), wrap=True) if rows else []
 
 
-def _has_files(pods: list[RankPod]) -> bool:
-    return any(pod.record and pod.record.private_files for pod in pods)
-
-
 def _files(session: Session, job: FoundJob, pods: list[RankPod]) -> list[str]:
     """Volumes, files that the job has written, and those that only its pods can see; as `run` names them in the end."""
     from trainwright.api.errors import InvalidJob
@@ -237,7 +233,7 @@ def _next(
         commands.append((f"logs {name} --rank {diagnosis.rank}", f"the whole log of {diagnosis.rank}"))
     else:
         commands.append((f"logs {name}" if state else f"logs -f {name}", "the logs of all ranks"))
-    if _has_files(pods):
+    if any(pod.record and pod.record.private_files for pod in pods):
         commands.append((f"cp {name}:PATH .", "fetch a private file"))
     if more_events:
         commands.append((f"events {name}", "all events"))

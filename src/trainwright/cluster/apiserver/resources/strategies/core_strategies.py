@@ -190,8 +190,8 @@ def _default_volume(volume: Object) -> None:
         spec["hostPath"].setdefault("type", "")
 
 
-def _prepare_new_volume(volume: Object) -> None:
-    volume["status"] = {"phase": "Pending"}
+def _set_pending(obj: Object) -> None:
+    obj["status"] = {"phase": "Pending"}
 
 
 def _validate_volume(volume: Object) -> list[FieldError]:
@@ -214,17 +214,11 @@ def _validate_volume(volume: Object) -> list[FieldError]:
     return found
 
 
-PERSISTENT_VOLUME = Strategy(
-    set_defaults=_default_volume, prepare_for_create=_prepare_new_volume, validate=_validate_volume
-)
+PERSISTENT_VOLUME = Strategy(set_defaults=_default_volume, prepare_for_create=_set_pending, validate=_validate_volume)
 
 
 def _default_claim(claim: Object) -> None:
     claim.setdefault("spec", {}).setdefault("volumeMode", "Filesystem")
-
-
-def _prepare_new_claim(claim: Object) -> None:
-    claim["status"] = {"phase": "Pending"}
 
 
 def _validate_claim(claim: Object) -> list[FieldError]:
@@ -252,7 +246,7 @@ def _validate_claim_update(new: Object, old: Object) -> list[FieldError]:
 
 PERSISTENT_VOLUME_CLAIM = Strategy(
     set_defaults=_default_claim,
-    prepare_for_create=_prepare_new_claim,
+    prepare_for_create=_set_pending,
     validate=_validate_claim,
     validate_update=_validate_claim_update,
 )

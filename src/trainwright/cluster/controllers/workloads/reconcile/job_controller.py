@@ -30,7 +30,8 @@ class JobController:
             return None
         for _ in range(_MOST_ROUNDS):
             pods = await self._pods.claim(job, finalizer=FINALIZER)
-            plan = plan_job(job, pods, self._backoff(job), self._caches.now())
+            backoff = self._backoffs.get(job["metadata"]["uid"], Backoff())
+            plan = plan_job(job, pods, backoff, self._caches.now())
             if plan.is_empty:
                 self._remember_backoff(job, plan)
                 return requeue_after(plan.requeue_after)
@@ -68,9 +69,6 @@ class JobController:
         if not error:
             await asyncio.gather(*(self.untrack(pod) for pod in plan.untrack))
         return job, error or failed
-
-    def _backoff(self, job: Object) -> Backoff:
-        return self._backoffs.get(job["metadata"]["uid"], Backoff())
 
     def _remember_backoff(self, job: Object, plan: JobPlan) -> None:
         if is_finished(job) or plan.backoff == Backoff():
