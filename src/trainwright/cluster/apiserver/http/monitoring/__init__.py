@@ -1,1 +1,1 @@
-"""What the API server reports about its own state: health checks and metrics."""
+"""What the API server reports about its own state: metrics."""
