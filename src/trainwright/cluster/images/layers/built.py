@@ -199,14 +199,12 @@ def _write_layer(store: ImageStore, digest: str, *, compress: bool) -> None:
     files = str(store.layer_path(digest))
     # Not standard output's own buffer: this may be a fork, and leaves without its end.
     with open(1, "wb", closefd=False) as output, open(store.layer_record(digest), "rb") as record:
-        pieces = _verified(read_tar(record, files), digest, files)
-        if compress:
-            with GzipStream(output) as stream:
-                for piece in pieces:
-                    stream.write(piece)
-        else:
-            for piece in pieces:
-                output.write(piece)
+        target: contextlib.AbstractContextManager[Output] = (
+            GzipStream(output) if compress else contextlib.nullcontext(output)
+        )
+        with target as stream:
+            for piece in _verified(read_tar(record, files), digest, files):
+                stream.write(piece)
 
 
 def _verified(pieces: Iterable[bytes], digest: str, files: str) -> Iterator[bytes]:

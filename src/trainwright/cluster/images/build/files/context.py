@@ -151,7 +151,7 @@ class Context:
 
     def _digest(self, sources: Sequence[tuple[Tree, TreeFile]]) -> str:
         try:
-            return hashlib.sha256("".join(digest_of_files(tree, [file]) for tree, file in sources).encode()).hexdigest()
+            return hashlib.sha256("".join(digest_of_files(tree, file) for tree, file in sources).encode()).hexdigest()
         except OSError as error:
             name = str(error.filename or "").removeprefix(f"{self.tree.root}/")
             raise BuildError(f"cannot read {name or 'the context'}: {error.strerror or error}") from error

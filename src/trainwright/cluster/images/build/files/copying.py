@@ -141,7 +141,7 @@ class Copier:
         if os.path.lexists(real) and not os.path.isdir(real):
             raise BuildError(f"cannot copy a directory to {self._job.destination}, which is a file")
         created = not os.path.isdir(real)
-        self._make_directories(real)
+        make_directories(real, self._job.attributes.owner)
         directories = [(real, file.status)] if created and not self._job.parents else []
         for found in tree.walk(file.path):
             target = posixpath.join(real, found.path[len(file.path) :].lstrip("/"))
@@ -214,10 +214,7 @@ class Copier:
             raise BuildError(f"cannot copy a file over the directory {target}") from error
 
     def _make_parents(self, target: str) -> None:
-        self._make_directories(posixpath.dirname(target))
-
-    def _make_directories(self, path: str) -> None:
-        make_directories(path, self._job.attributes.owner)
+        make_directories(posixpath.dirname(target), self._job.attributes.owner)
 
     def _own(self, target: str, status: os.stat_result | None) -> None:
         owner = self._job.attributes.owner

@@ -9,13 +9,12 @@ import hashlib
 import os
 import posixpath
 import stat
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from trainwright.cluster.images.dockerfile.ignore import IgnoreRules, glob_regex
 
 _MAX_LINKS = 40
-_CHUNK = 1 << 20
 _MAGIC = frozenset("*?[\\")
 
 
@@ -161,15 +160,14 @@ class Tree:
                     pending.append(path)
 
 
-def digest_of_files(tree: Tree, files: Iterable[TreeFile]) -> str:
-    """One digest of the files and all that is below directories among them: the same files, modes and links give the
-    same one, whatever their times."""
+def digest_of_files(tree: Tree, top: TreeFile) -> str:
+    """One digest of a file, or of a directory and all that is below it: the same files, modes and links give the same
+    one, whatever their times."""
     total = hashlib.sha256()
-    for file in files:
-        _add(total, tree, file, prefix=file.path)
-        if file.is_directory:
-            for below in tree.walk(file.path):
-                _add(total, tree, below, prefix=file.path)
+    _add(total, tree, top, prefix=top.path)
+    if top.is_directory:
+        for below in tree.walk(top.path):
+            _add(total, tree, below, prefix=top.path)
     return total.hexdigest()
 
 
@@ -185,8 +183,5 @@ def _add(total: "hashlib._Hash", tree: Tree, file: TreeFile, *, prefix: str) -> 
 
 
 def digest_of_file(path: str) -> bytes:
-    found = hashlib.sha256()
     with open(path, "rb", buffering=0) as file:
-        while data := file.read(_CHUNK):
-            found.update(data)
-    return found.digest()
+        return hashlib.file_digest(file, "sha256").digest()
