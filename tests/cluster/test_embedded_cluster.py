@@ -143,7 +143,12 @@ async def test_stored_objects_of_kinds_that_are_refused_can_be_read_and_deleted(
     store.close()
 
     async with embedded_cluster(tmp_path, with_node=False) as cluster, Client(cluster.config) as client:
+        assert cluster.notes == [
+            "CronJobs that an earlier version stored no longer run: delete them",
+            "ReplicationControllers that an earlier version stored no longer run: delete them",
+        ]
         assert (await client.get(CRON_JOBS, "nightly", namespace="team"))["spec"] == {"schedule": "@daily"}
+        await client.patch(CRON_JOBS, "nightly", {"metadata": {"finalizers": None}}, namespace="team")
         await client.delete(CRON_JOBS, "nightly", namespace="team", propagation="Foreground")
         await client.delete(NAMESPACES, "team")
         await eventually(lambda: is_gone(client, "team"), bool)

@@ -82,10 +82,12 @@ from trainwright.objects.kinds.priorities import system_priority_classes
 from trainwright.objects.metadata import namespaced_name
 from trainwright.objects.resources import (
     CONFIG_MAPS,
+    CRON_JOBS,
     CUSTOM_RESOURCE_DEFINITIONS,
     NAMESPACES,
     NODES,
     PRIORITY_CLASSES,
+    REPLICATION_CONTROLLERS,
     SERVICE_ACCOUNTS,
     STORAGE_CLASSES,
     Resource,
@@ -223,6 +225,11 @@ class EmbeddedCluster:
         self._exit_stack.callback(store.close)
         if not has_running_pods(self._data.node):  # those have the addresses of Services in their environment
             await drop_foreign_addresses(store, services)
+        self.notes += [
+            f"{resource.kind}s that an earlier version stored no longer run: delete them"
+            for resource in (CRON_JOBS, REPLICATION_CONTROLLERS)
+            if store.count(resource.qualified_plural)
+        ]
         address = kubernetes_address(store, services)
         tls, authority = pki.server_context(self._data.pki, address=address)
         listeners = await self._listen()

@@ -126,6 +126,13 @@ async def test_permission_in_one_namespace_cannot_be_given_in_another() -> None:
     assert problem(authorizer, CLUSTER_ROLE_BINDINGS, binding()) is not None
 
 
+async def test_other_kinds_of_the_group_are_not_bindings() -> None:
+    authorizer = await authorizer_with()
+    assert (
+        problem(authorizer, Resource(GROUP, "v1", "notes", "Note"), {"metadata": {"name": "n"}, "roleRef": "x"}) is None
+    )
+
+
 @pytest.mark.parametrize("which", ["new", "old"])
 async def test_aggregation_needs_all_permissions(which: str) -> None:
     """Such a role gets the rules of any role with the right labels."""

@@ -30,6 +30,14 @@ def test_config_map_is_decoded() -> None:
     }
 
 
+def test_owners_are_kept() -> None:
+    owner = field(1, b"Job") + field(3, b"train") + field(4, b"u1") + field(5, b"batch/v1") + b"\x30\x01"
+    decoded = decode_envelope(envelope(b"ConfigMap", field(1, field(1, b"c") + field(13, owner))))
+    assert decoded["metadata"]["ownerReferences"] == [
+        {"kind": "Job", "name": "train", "uid": "u1", "apiVersion": "batch/v1", "controller": True}
+    ]
+
+
 def test_other_kinds_are_rejected_with_a_hint() -> None:
     with pytest.raises(StatusError, match=r"not of StatefulSet: .*kubectl apply -f") as failure:
         decode_envelope(envelope(b"StatefulSet", b""))

@@ -1,5 +1,6 @@
 """What commands read of the pods of a job directly from the node's directory."""
 
+import gc
 import os
 from pathlib import Path
 from typing import Any
@@ -94,6 +95,15 @@ def texts(lines: list[LogLine]) -> list[str]:
 def test_a_variable_that_is_not_text_does_not_hide_the_pod(tmp_path: Path) -> None:
     container = {"name": "main", "argv": ["true"], "env": {"KEY": "a\udcff"}}
     assert Pod(tmp_path, containers=[container]).record.name == "pod-u1"
+
+
+def test_records_keep_neither_variables_nor_arguments_in_memory(tmp_path: Path) -> None:
+    secret = f"secret-{'x' * 10}"
+    assert (
+        Pod(tmp_path, containers=[{"name": "main", "argv": [secret], "env": {"KEY": secret}}]).record.name == "pod-u1"
+    )
+    gc.collect()
+    assert not [held for held in gc.get_objects() if isinstance(held, dict) and held.get("KEY") == secret]
 
 
 def test_only_pods_of_the_owner_are_listed_by_name_and_creation(tmp_path: Path) -> None:

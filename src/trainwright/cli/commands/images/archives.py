@@ -8,7 +8,7 @@ from typing import BinaryIO
 
 import click
 
-from trainwright.cli.commands.images.store import complete_images, find_image, store_command
+from trainwright.cli.commands.images.store import complete_images, find_image, report_image_errors, store_command
 from trainwright.cli.errors import CommandError
 from trainwright.cluster.images.archives import load_archive, save_archive
 from trainwright.cluster.images.formats import Platform
@@ -49,13 +49,14 @@ def save_command(store: ImageStore, names: tuple[str, ...], output: Path | None)
 
 
 def _save(store: ImageStore, images: list[Image], file: BinaryIO, target: Path | str) -> None:
-    try:
-        save_archive(store, images, file)
-        file.flush()
-    except OSError as error:
-        if error.filename is not None:  # a file of the store
-            raise
-        raise CommandError(f"cannot write {target}: {error.strerror or error}") from error
+    with report_image_errors():
+        try:
+            save_archive(store, images, file)
+            file.flush()
+        except OSError as error:
+            if error.filename is not None:  # a file of the store
+                raise
+            raise CommandError(f"cannot write {target}: {error.strerror or error}") from error
 
 
 @click.command(name="load")

@@ -105,7 +105,7 @@ class Authorizer:
             return
         if resource in {ROLES, CLUSTER_ROLES}:
             self._check_role(user, resource, request, new, old)
-        else:
+        elif resource in {ROLE_BINDINGS, CLUSTER_ROLE_BINDINGS}:
             self._check_binding(user, resource, request.namespace, new)
 
     def _check_role(

@@ -61,7 +61,11 @@ Container: 1 name text, 2 image text, 3 command list of text, 4 args list of tex
   6 ports list of ContainerPort, 14 imagePullPolicy text
 ContainerPort: 1 name text, 2 hostPort positive integer, 3 containerPort integer, 4 protocol text
 ObjectMeta: 1 name text, 2 generateName text, 3 namespace text, 5 uid text, 6 resourceVersion text,
-  11 labels map of text, 12 annotations map of text
+  11 labels map of text, 12 annotations map of text, 13 ownerReferences list of OwnerReference
+OwnerReference: 1 kind text, 3 name text, 4 uid text, 5 apiVersion text, 6 controller boolean,
+  7 blockOwnerDeletion boolean
+CronJob: 1 metadata ObjectMeta
+Ingress: 1 metadata ObjectMeta
 PolicyRule: 1 verbs list of text, 2 apiGroups list of text, 3 resources list of text, 4 resourceNames list of text,
   5 nonResourceURLs list of text
 Subject: 1 kind text, 2 apiGroup text, 3 name text, 4 namespace text

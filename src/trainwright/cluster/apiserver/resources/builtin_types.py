@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from trainwright.cluster.apiserver import errors
 from trainwright.cluster.apiserver.resources.columns import printer_columns, workload_printer_columns
 from trainwright.cluster.apiserver.resources.crds import CRD_STRATEGY
 from trainwright.cluster.apiserver.resources.resource_type import Column, ResourceType, ScalePaths, Strategy
@@ -14,7 +15,7 @@ from trainwright.cluster.apiserver.resources.strategies.workloads.pod_strategy i
 from trainwright.cluster.apiserver.schema.builtin import definition
 from trainwright.cluster.apiserver.schema.decoding import ObjectSchema
 from trainwright.cluster.apiserver.schema.structural import Schema
-from trainwright.objects import resources
+from trainwright.objects import Object, resources
 from trainwright.objects.field_errors import ErrorType, FieldError
 from trainwright.objects.names import dns_1035_label_problem, dns_label_problem, path_segment_problem
 from trainwright.objects.resources import Resource
@@ -78,11 +79,14 @@ def _row(
 
 
 def _refused_row(resource: Resource, *short_names: str, instead: str) -> ResourceType:
-    """A kind that nothing here acts on. It is listed, because `kubectl apply --prune` asks for it, and never stored;
-    objects of earlier versions can be read and deleted."""
-    error = FieldError("kind", ErrorType.FORBIDDEN, f"the embedded cluster {instead}")
-    strategy = Strategy(validate=lambda obj: [] if "deletionTimestamp" in obj["metadata"] else [error])
-    return _row(resource, *short_names, strategy=strategy, schema=_ANY_OBJECT)
+    """A kind that nothing here acts on. It is listed, because `kubectl apply --prune` asks for it, and never created;
+    objects of earlier versions can be read, changed and deleted."""
+
+    def refuse(obj: Object) -> None:
+        error = FieldError("kind", ErrorType.FORBIDDEN, f"the embedded cluster {instead}")
+        raise errors.invalid(resource, obj["metadata"]["name"], [error])
+
+    return _row(resource, *short_names, strategy=Strategy(prepare_for_create=refuse), schema=_ANY_OBJECT)
 
 
 def builtin_types() -> list[ResourceType]:

@@ -113,6 +113,6 @@ def _pod_of(pid: int, pods: Path) -> tuple[str, str] | None:
     while pid in processes:
         if pid in supervisors:
             pod = read_pod(str(supervisors[pid]))
-            return (pod["namespace"], pod["name"]) if pod is not None else None
+            return (pod["namespace"], pod["name"]) if pod is not None else ("", "")
         pid, _ = processes[pid]
     return None

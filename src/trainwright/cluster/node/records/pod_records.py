@@ -11,13 +11,13 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from operator import itemgetter
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from trainwright.cluster.node.records.log_files import LogFiles, find_log, seconds, split_records
 from trainwright.cluster.node.records.pod_files import PrivateFile, read_private_files
 from trainwright.cluster.node.supervisor.containers import container_status
 from trainwright.cluster.node.supervisor.files import read_json, read_pod, read_state
-from trainwright.cluster.node.supervisor.pod_json import ContainerStatus, PodJson, StopJson
+from trainwright.cluster.node.supervisor.pod_json import ContainerJson, ContainerStatus, PodJson, StopJson
 from trainwright.objects.kinds.container_runs import ContainerRun
 
 
@@ -118,7 +118,17 @@ def _directories(folder: Path) -> list[Path]:
 
 @lru_cache(maxsize=4096)
 def _decode_pod(directory: Path, inode: int, modified: int) -> PodJson | None:  # noqa: ARG001 (they identify the file)
-    return read_pod(str(directory))
+    """Without what only the supervisor needs: variables and arguments may be megabytes, and secret."""
+    pod = read_pod(str(directory))
+    if pod is not None:
+        pod["initContainers"], pod["containers"] = map(_described, (pod["initContainers"], pod["containers"]))
+    return pod
+
+
+def _described(containers: list[ContainerJson]) -> list[ContainerJson]:
+    kept = ("name", "cwd", "image", "missingImage")
+    found = ({key: value for key, value in container.items() if key in kept} for container in containers)
+    return [cast("ContainerJson", container) for container in found]
 
 
 def _read_pod(directory: Path) -> PodJson | None:

@@ -86,7 +86,7 @@ def _is_for_root(directory: str) -> bool:
         pod = read_pod(directory)
     except OSError:
         return False
-    return pod is not None and pod["sandbox"] == sandbox.OVERLAY and not pod["ownUsers"]
+    return pod is not None and pod.get("sandbox") == sandbox.OVERLAY and not pod.get("ownUsers")
 
 
 def _fork_into_pid_namespace(directory: str, session_key: str) -> int:

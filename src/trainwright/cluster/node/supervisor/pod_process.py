@@ -119,8 +119,8 @@ def _run_as_pid_1(directory: str, pod: PodJson, session_key: str) -> None:
     _register(directory)
     if not pod["ownUsers"]:
         privileges.hide_process()  # it sees the host's files; in a user namespace only its capabilities count
-    program, volumes = pod.get("nfsProgram"), pod.get("nfsVolumes")
-    if program and volumes and (failure := mount_nfs_volumes(program, volumes)):
+    volumes = pod.get("nfsVolumes")
+    if volumes and (failure := mount_nfs_volumes(pod.get("nfsProgram") or "", volumes)):
         os.unlink(os.path.join(directory, "supervisor.json"))  # nothing has started: the agent tries again
         sys.stderr.write(f"{failure}\n")
         sys.stderr.flush()

@@ -153,8 +153,8 @@ def fork() -> int:
 
 
 def reset_signals() -> None:
-    """As a program expects them."""
-    for number in (signal.SIGPIPE, signal.SIGXFSZ, *SIGNALS):
+    """Those that supervisors handle. Python ignores two more, which `execute` resets."""
+    for number in SIGNALS:
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, set())
 
@@ -162,6 +162,8 @@ def reset_signals() -> None:
 def execute(argv: list[str], env: dict[str, str]) -> None:
     """Replaces this process by a program. The error says which program and why."""
     _reopen_null()
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):
+        signal.signal(number, signal.SIG_DFL)
     try:
         _search_and_execute(argv, env)
     except FileNotFoundError as error:

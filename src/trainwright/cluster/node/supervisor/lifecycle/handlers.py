@@ -87,7 +87,7 @@ class Handlers:
                 os.close(devnull)
                 os.close(errors)
         else:
-            run.pid = _fork(lambda: network_handlers.check(handler, seconds), output)
+            run.pid = fork_check(lambda: network_handlers.check(handler, seconds), output)
             self._children[run.pid] = run
         os.close(output)
         os.set_blocking(run.output, False)
@@ -164,7 +164,8 @@ class Handlers:
         run.output = run.errors = None
 
 
-def _fork(check: Callable[[], tuple[int, str]], output: int) -> int:
+def fork_check(check: Callable[[], tuple[int, str]], output: int) -> int:
+    """A child that runs the check and writes its text; its exit code is the result."""
     pid = processes.fork()
     if pid == 0:
         code = network_handlers.EXIT_UNKNOWN
