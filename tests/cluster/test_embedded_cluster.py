@@ -158,7 +158,7 @@ async def test_stored_objects_of_kinds_that_are_refused_can_be_read_and_deleted(
     ("resource", "instead"),
     [
         (CRON_JOBS, "has no schedules: write a Job"),
-        (INGRESSES, "reach the Service at its address"),
+        (INGRESSES, "use the Service's address"),
         (REPLICATION_CONTROLLERS, "write a Deployment"),
     ],
     ids=lambda value: getattr(value, "plural", None),

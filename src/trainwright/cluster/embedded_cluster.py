@@ -75,8 +75,8 @@ from trainwright.net.http_server import listen
 from trainwright.objects import Object
 from trainwright.objects.conditions import find_condition
 from trainwright.objects.kinds.gangs import GangScheduler
-from trainwright.objects.kinds.logs import LogOptions
 from trainwright.objects.kinds.nodes import NODE_NAME
+from trainwright.objects.kinds.pod_subresources import LogOptions
 from trainwright.objects.kinds.pods import MIRROR
 from trainwright.objects.kinds.priorities import system_priority_classes
 from trainwright.objects.metadata import namespaced_name

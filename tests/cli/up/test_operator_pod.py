@@ -15,7 +15,7 @@ from trainwright.cli.up.operator_pod import NAME, NAMESPACE, OperatorLog, Operat
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.errors import NotFound
 from trainwright.objects import Object
-from trainwright.objects.kinds.logs import LogOptions
+from trainwright.objects.kinds.pod_subresources import LogOptions
 from trainwright.objects.resources import NAMESPACES, PODS, SERVICE_ACCOUNTS
 
 

@@ -11,7 +11,7 @@ from tests.support.cluster.node import Node, container, running_node
 from tests.support.waiting import eventually
 from trainwright.kube.client.errors import NotFound
 from trainwright.objects import Object
-from trainwright.objects.kinds.logs import LogUnavailable
+from trainwright.objects.kinds.pod_subresources import LogUnavailable
 from trainwright.objects.resources import CONFIG_MAPS, PODS, SECRETS, Resource
 
 

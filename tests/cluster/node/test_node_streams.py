@@ -18,7 +18,7 @@ from tests.support.waiting import eventually, wait_until
 from trainwright.cluster.node.node_streams import AttachSession, ExecSession, NodeStreams
 from trainwright.cluster.node.pod_processes import process_trees, running_containers
 from trainwright.cluster.node.supervisor.files import SESSION_SOCKET
-from trainwright.objects.kinds.exec_options import StreamOptions, StreamUnavailable
+from trainwright.objects.kinds.pod_subresources import StreamOptions, StreamUnavailable
 
 pytestmark = pytest.mark.thorough("root-overlay", "root-plain", "ordinary-plain", sample=8)
 

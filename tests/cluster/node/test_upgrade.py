@@ -40,7 +40,7 @@ from trainwright.cluster.node.records.pod_files import find_pod_files
 from trainwright.cluster.node.records.pod_records import PodRecord, RunLog, pod_records
 from trainwright.cluster.node.supervisor.sandbox.detection import detect_sandbox
 from trainwright.objects import Object
-from trainwright.objects.kinds.exec_options import StreamOptions
+from trainwright.objects.kinds.pod_subresources import StreamOptions
 from trainwright.objects.node_annotations import HOST_FILES
 
 LEVELS = ("overlay", "plain")

@@ -17,7 +17,7 @@ from trainwright.cluster.apiserver.http.server import ApiServer
 from trainwright.cluster.apiserver.storage.store import ObjectStore
 from trainwright.kube.client.kubeconfig import ClusterConfig
 from trainwright.objects import Object
-from trainwright.objects.kinds.logs import LogOptions, LogUnavailable
+from trainwright.objects.kinds.pod_subresources import LogOptions, LogUnavailable
 
 TOKEN = "embedded-test-token"
 

@@ -18,7 +18,7 @@ from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.errors import NotFound
 from trainwright.kube.client.kubeconfig import ClusterConfig
 from trainwright.objects import Object
-from trainwright.objects.kinds.logs import LogOptions
+from trainwright.objects.kinds.pod_subresources import LogOptions
 from trainwright.objects.node_annotations import HOST_IMAGE
 from trainwright.objects.resources import EVENTS, PODS
 

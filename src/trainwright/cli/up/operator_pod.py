@@ -18,8 +18,8 @@ from trainwright.kube.controller.controller import Controller
 from trainwright.kube.controller.reflector import Reflector
 from trainwright.kube.controller.store import Store
 from trainwright.objects import Object
-from trainwright.objects.kinds.logs import LogOptions
 from trainwright.objects.kinds.nodes import NODE_NAME
+from trainwright.objects.kinds.pod_subresources import LogOptions
 from trainwright.objects.kinds.pods import MIRROR
 from trainwright.objects.resources import NAMESPACES, PODS, SERVICE_ACCOUNTS
 from trainwright.objects.times import format_micro_time, format_time

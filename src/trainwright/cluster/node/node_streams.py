@@ -25,7 +25,7 @@ from trainwright.cluster.node.supervisor.containers import terminals
 from trainwright.cluster.node.supervisor.files import SESSION_SOCKET, SocketPath, read_json, receive
 from trainwright.kube.client.exec_protocol import Output
 from trainwright.objects import Object
-from trainwright.objects.kinds.exec_options import StreamOptions, StreamUnavailable
+from trainwright.objects.kinds.pod_subresources import StreamOptions, StreamUnavailable
 
 _CHUNK = 32 * 1024
 _MAX_MESSAGE_BYTES = 64 * 1024

@@ -18,7 +18,7 @@ from tests.support.waiting import eventually
 from trainwright.cluster.node.node_streams import NodeStreams
 from trainwright.cluster.node.pods.fork_server_starter import ForkServer
 from trainwright.cluster.node.pods.pod_directory import PodDirectory, SupervisorProcess
-from trainwright.objects.kinds.exec_options import StreamUnavailable
+from trainwright.objects.kinds.pod_subresources import StreamUnavailable
 
 UID = "12345678-1234-1234-1234-123456789012"
 

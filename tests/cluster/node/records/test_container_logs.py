@@ -15,7 +15,7 @@ from trainwright.cluster.node.supervisor.containers import container_status
 from trainwright.cluster.node.supervisor.containers.cri_log import MAX_ROTATED_FILES, LogFile, rotated_names
 from trainwright.cluster.node.supervisor.files import write_json
 from trainwright.cluster.node.supervisor.pod_json import ContainerState
-from trainwright.objects.kinds.logs import LogOptions, LogUnavailable
+from trainwright.objects.kinds.pod_subresources import LogOptions, LogUnavailable
 
 POD = {"metadata": {"name": "p1", "namespace": "default", "uid": "u"}}
 RUNNING = container_status.running("2026-11-15T04:05:06Z")

@@ -47,7 +47,7 @@ from trainwright.cluster.apiserver.resources.registry import Registry
 from trainwright.cluster.apiserver.storage.store import ObjectStore
 from trainwright.cluster.apiserver.writes.patch import APPLY, patch_media_type
 from trainwright.objects import Object, field_errors
-from trainwright.objects.kinds.logs import LogUnavailable
+from trainwright.objects.kinds.pod_subresources import LogUnavailable
 from trainwright.objects.kinds.resource_usage import UsageReader
 from trainwright.objects.resources import Resource
 

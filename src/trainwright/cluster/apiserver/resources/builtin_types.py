@@ -249,13 +249,9 @@ def builtin_types() -> list[ResourceType]:
             instead="has no schedules: write a Job, and `trainwright run` it from cron or a systemd timer",
         ),
         _refused_row(
-            resources.INGRESSES,
-            "ing",
-            instead="has no Ingresses: reach the Service at its address or with `kubectl port-forward`",
+            resources.INGRESSES, "ing", instead="has none: use the Service's address or `kubectl port-forward`"
         ),
-        _refused_row(
-            resources.REPLICATION_CONTROLLERS, "rc", instead="has no ReplicationControllers: write a Deployment"
-        ),
+        _refused_row(resources.REPLICATION_CONTROLLERS, "rc", instead="has none: write a Deployment"),
         # After apps, so that `kubectl get deployments` means those.
         _row(
             resources.LEGACY_DEPLOYMENTS,

@@ -36,6 +36,14 @@ def _never(_obj: Object) -> bool:
     return False
 
 
+def clear_status(obj: Object) -> None:
+    obj["status"] = {}
+
+
+def keep_spec(new: Object, old: Object) -> None:
+    new["spec"] = old.get("spec", {})
+
+
 @dataclass(frozen=True, slots=True)
 class Strategy:
     """What is specific to a kind. `set_…` and `prepare_for_…` change the object in place."""

@@ -18,7 +18,7 @@ from trainwright.cluster.node.records.log_files import (
     split_records,
 )
 from trainwright.objects import Object
-from trainwright.objects.kinds.logs import LogOptions, LogUnavailable
+from trainwright.objects.kinds.pod_subresources import LogOptions, LogUnavailable
 
 _MAX_HELD_BYTES = 64 * 1024
 _BAR_SECONDS = 2.0

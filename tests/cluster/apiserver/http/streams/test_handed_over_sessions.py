@@ -21,7 +21,7 @@ from trainwright.cluster.node.pods.images import kubectl
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.kubeconfig import ClusterConfig
 from trainwright.objects import Object
-from trainwright.objects.kinds.exec_options import StreamUnavailable
+from trainwright.objects.kinds.pod_subresources import StreamUnavailable
 from trainwright.objects.resources import PODS
 
 OUTPUTS = "stdout=true&stderr=true"

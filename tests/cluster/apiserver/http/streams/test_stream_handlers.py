@@ -21,7 +21,7 @@ from trainwright.kube.client.errors import ApiError, Unreachable
 from trainwright.kube.client.exec_protocol import Output
 from trainwright.kube.client.kubeconfig import ClusterConfig
 from trainwright.objects import Object
-from trainwright.objects.kinds.exec_options import StreamOptions, StreamUnavailable
+from trainwright.objects.kinds.pod_subresources import StreamOptions, StreamUnavailable
 from trainwright.objects.resources import PODS
 
 CHUNK = bytes(32 * 1024)

@@ -6,8 +6,7 @@ from typing import Protocol
 
 from trainwright.kube.client.exec_protocol import Output
 from trainwright.objects import Object
-from trainwright.objects.kinds.exec_options import StreamOptions, StreamUnavailable
-from trainwright.objects.kinds.logs import LogOptions
+from trainwright.objects.kinds.pod_subresources import LogOptions, StreamOptions, StreamUnavailable
 
 _NO_NODE = StreamUnavailable("this API server has no node")
 

@@ -24,7 +24,7 @@ from trainwright.net.spdy import (
 )
 from trainwright.net.websocket import WebSocket
 from trainwright.objects import Object
-from trainwright.objects.kinds.exec_options import StreamUnavailable
+from trainwright.objects.kinds.pod_subresources import StreamUnavailable
 
 log = logging.getLogger(__name__)
 

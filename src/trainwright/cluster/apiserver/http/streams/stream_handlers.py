@@ -21,8 +21,7 @@ from trainwright.kube.client import exec_protocol
 from trainwright.kube.client.exec_protocol import EndOfInput, Input, Output, Resize
 from trainwright.net.websocket import WebSocket
 from trainwright.objects import Object
-from trainwright.objects.kinds.exec_options import StreamOptions, StreamUnavailable
-from trainwright.objects.kinds.logs import LogOptions
+from trainwright.objects.kinds.pod_subresources import LogOptions, StreamOptions, StreamUnavailable
 from trainwright.objects.times import parse_time
 
 EXEC_PROTOCOLS = (exec_protocol.V5, exec_protocol.V4)

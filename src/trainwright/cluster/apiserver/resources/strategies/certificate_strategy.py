@@ -5,7 +5,7 @@ import binascii
 import re
 from collections.abc import Iterator
 
-from trainwright.cluster.apiserver.resources.resource_type import Strategy
+from trainwright.cluster.apiserver.resources.resource_type import Strategy, clear_status, keep_spec
 from trainwright.objects import Object
 from trainwright.objects.field_errors import FieldError, invalid, not_supported, required
 
@@ -29,14 +29,6 @@ def _set_user(request: Object, user: Object) -> None:
     for field in ("username", "uid", "groups", "extra"):
         request["spec"].pop(field, None)
     request["spec"] |= user
-
-
-def _prepare_for_create(request: Object) -> None:
-    request["status"] = {}
-
-
-def _keep_spec(new: Object, old: Object) -> None:
-    new["spec"] = old["spec"]
 
 
 def _keep_decisions(new: Object, old: Object) -> None:
@@ -123,8 +115,8 @@ def condition_errors(new: Object, old: Object) -> list[FieldError]:
 
 CERTIFICATE_SIGNING_REQUEST = Strategy(
     set_user=_set_user,
-    prepare_for_create=_prepare_for_create,
-    prepare_for_update=_keep_spec,
+    prepare_for_create=clear_status,
+    prepare_for_update=keep_spec,
     prepare_for_status_update=_keep_decisions,
     validate=_errors,
 )

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 
-from trainwright.cluster.apiserver.resources.resource_type import Conversion, Strategy
+from trainwright.cluster.apiserver.resources.resource_type import Conversion, Strategy, clear_status, keep_spec
 from trainwright.cluster.apiserver.resources.strategies.labels import label_selector_errors
 from trainwright.cluster.apiserver.schema.builtin import definition
 from trainwright.cluster.apiserver.schema.structural import Schema
@@ -66,11 +66,6 @@ def _prepare_new_namespace(namespace: Object) -> None:
     namespace["status"] = {"phase": "Active"}
 
 
-def _keep_namespace_spec(new: Object, old: Object) -> None:
-    """The finalizers in `spec` change only through the subresource `finalize`."""
-    new["spec"] = old.get("spec", {})
-
-
 def _prepare_deleted_namespace(namespace: Object) -> None:
     namespace["metadata"].pop("deletionGracePeriodSeconds", None)
     namespace["status"] = (namespace.get("status") or {}) | {"phase": "Terminating"}
@@ -83,7 +78,7 @@ def _has_namespace_finalizers(namespace: Object) -> bool:
 NAMESPACE = Strategy(
     set_defaults=_default_namespace,
     prepare_for_create=_prepare_new_namespace,
-    prepare_for_update=_keep_namespace_spec,
+    prepare_for_update=keep_spec,  # its finalizers change through the subresource `finalize` alone
     prepare_for_delete=_prepare_deleted_namespace,
     waits_for_cleanup=_has_namespace_finalizers,
 )
@@ -272,10 +267,6 @@ def _validate_storage_class(storage_class: Object) -> list[FieldError]:
 STORAGE_CLASS = Strategy(set_defaults=_default_storage_class, validate=_validate_storage_class)
 
 
-def _prepare_new_quota(quota: Object) -> None:
-    quota["status"] = {}
-
-
 def _validate_quota(quota: Object) -> list[FieldError]:
     hard = (quota.get("spec") or {}).get("hard") or {}
     return [
@@ -289,7 +280,7 @@ def _default_quota(quota: Object) -> None:
     quota.setdefault("spec", {})
 
 
-RESOURCE_QUOTA = Strategy(set_defaults=_default_quota, prepare_for_create=_prepare_new_quota, validate=_validate_quota)
+RESOURCE_QUOTA = Strategy(set_defaults=_default_quota, prepare_for_create=clear_status, validate=_validate_quota)
 
 
 def _default_priority_class(priority: Object) -> None:

@@ -3,10 +3,9 @@
 from collections.abc import Iterator
 from typing import Any
 
-from trainwright.cluster.apiserver.resources.resource_type import Strategy
+from trainwright.cluster.apiserver.resources.resource_type import Strategy, clear_status
 from trainwright.cluster.apiserver.resources.strategies.labels import label_selector_errors, qualified_name_problem
 from trainwright.cluster.apiserver.resources.strategies.workloads.workload_strategies import (
-    clear_status,
     default_template,
     immutable_errors,
     negative_errors,

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from trainwright.cluster.apiserver.resources.resource_type import Strategy
+from trainwright.cluster.apiserver.resources.resource_type import Strategy, clear_status
 from trainwright.cluster.apiserver.resources.strategies.labels import label_map_errors, label_selector_errors
 from trainwright.cluster.apiserver.resources.strategies.workloads.pod_strategy import default_pod_spec, pod_spec_errors
 from trainwright.objects import Object
@@ -77,10 +77,6 @@ def _set_deployment_defaults(deployment: Object, *, step: int | str, history: in
     spec.setdefault("revisionHistoryLimit", history)
     spec.setdefault("progressDeadlineSeconds", deadline)
     default_template(spec.setdefault("template", {}))
-
-
-def clear_status(obj: Object) -> None:
-    obj["status"] = {}
 
 
 def _count_no_replicas(obj: Object) -> None:
