@@ -158,7 +158,7 @@ async def test_stored_objects_of_kinds_that_are_refused_can_be_read_and_deleted(
     ("resource", "instead"),
     [
         (CRON_JOBS, "has no schedules: write a Job"),
-        (INGRESSES, "use the Service's address"),
+        (INGRESSES, "use the Service"),
         (REPLICATION_CONTROLLERS, "write a Deployment"),
     ],
     ids=lambda value: getattr(value, "plural", None),

@@ -218,18 +218,17 @@ class DataDir:
 
         Refuses a directory with other files, for example a home directory: its mode and content stay as they are.
         """
-        if (self.path / "format").exists():
-            return True
         # A killed start may have left a temporary `format`; images may come before the first start.
         other_files = [
             path for path in self.path.iterdir() if not path.name.startswith(".format.") and path.name != "images"
         ]
-        if other_files:
+        is_data_directory = (self.path / "format").exists()  # looked for last: another start may write it meanwhile
+        if other_files and not is_data_directory:
             raise DataDirError(
                 f"{self.path} is not empty and not a data directory of trainwright (it has {other_files[0].name}, "
                 "but no `format`): choose another --data-dir"
             )
-        return False
+        return is_data_directory
 
     def _check_format(self) -> None:
         path = self.path / "format"

@@ -43,15 +43,6 @@ _NO_EPHEMERAL_CONTAINERS = (
     "`kubectl exec -it -n {namespace} {name} -- sh`"
 )
 """For `kubectl debug`."""
-_ANY_OBJECT: Schema = {
-    "type": "object",
-    "x-kubernetes-preserve-unknown-fields": True,
-    "properties": {
-        "apiVersion": {"type": "string"},
-        "kind": {"type": "string"},
-        "metadata": {"$ref": "ObjectMeta"},
-    },
-}
 _REPLICAS = ScalePaths(("spec", "replicas"), ("status", "replicas"), ("spec", "selector"))
 
 
@@ -86,7 +77,7 @@ def _refused_row(resource: Resource, *short_names: str, instead: str) -> Resourc
         error = FieldError("kind", ErrorType.FORBIDDEN, f"the embedded cluster {instead}")
         raise errors.invalid(resource, obj["metadata"]["name"], [error])
 
-    return _row(resource, *short_names, strategy=Strategy(prepare_for_create=refuse), schema=_ANY_OBJECT)
+    return _row(resource, *short_names, strategy=Strategy(prepare_for_create=refuse))
 
 
 def builtin_types() -> list[ResourceType]:

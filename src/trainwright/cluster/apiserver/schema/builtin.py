@@ -22,4 +22,8 @@ def _definitions() -> dict[str, Schema]:
     # OpenAPI cannot express these two; without them a CRD's `items` could have any value.
     definitions["JSONSchemaPropsOrArray"] = {"$ref": "JSONSchemaProps"}
     definitions["JSONSchemaPropsOrBool"] = {"format": "schema-or-boolean", "schema": {"$ref": "JSONSchemaProps"}}
+    # Objects of earlier versions can be read; their fields mean nothing here.
+    fields = {"apiVersion": {"type": "string"}, "kind": {"type": "string"}, "metadata": {"$ref": "ObjectMeta"}}
+    for kind in ("CronJob", "Ingress", "ReplicationController"):
+        definitions[kind] = {"type": "object", "properties": fields, "x-kubernetes-preserve-unknown-fields": True}
     return definitions
