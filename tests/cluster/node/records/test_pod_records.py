@@ -1,6 +1,5 @@
 """What commands read of the pods of a job directly from the node's directory."""
 
-import gc
 import os
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from trainwright.cluster.node.records.pod_records import (
     PodRecord,
     RunLog,
     pod_records,
+    read_pod_record,
     whole_lines,
 )
 from trainwright.cluster.node.supervisor.containers import container_status
@@ -98,12 +98,11 @@ def test_a_variable_that_is_not_text_does_not_hide_the_pod(tmp_path: Path) -> No
 
 
 def test_records_keep_neither_variables_nor_arguments_in_memory(tmp_path: Path) -> None:
-    secret = f"secret-{'x' * 10}"
-    assert (
-        Pod(tmp_path, containers=[{"name": "main", "argv": [secret], "env": {"KEY": secret}}]).record.name == "pod-u1"
-    )
-    gc.collect()
-    assert not [held for held in gc.get_objects() if isinstance(held, dict) and held.get("KEY") == secret]
+    """They may be megabytes, and secret."""
+    container = {"name": "main", "cwd": "/work", "argv": ["true"], "env": {"KEY": "secret"}}
+    kept = read_pod_record(Pod(tmp_path, containers=[container]).directory)
+    assert kept is not None
+    assert [dict(container) for container in kept["containers"]] == [{"name": "main", "cwd": "/work"}]
 
 
 def test_only_pods_of_the_owner_are_listed_by_name_and_creation(tmp_path: Path) -> None:

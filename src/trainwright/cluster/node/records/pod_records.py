@@ -74,7 +74,7 @@ def pod_records(node: Path, owner_uid: str) -> list[PodRecord]:
     # In this order: a pod that is moved meanwhile may be found twice, but is never missed.
     for folder in ("pods", "removed"):
         for directory in _directories(node / folder):
-            pod = _read_pod(directory)
+            pod = read_pod_record(directory)
             owner = pod.get("owner") if pod is not None else None
             if pod is not None and owner and owner["uid"] == owner_uid:
                 record = _pod_record(directory, pod, owner_uid, removed=folder == "removed")
@@ -131,7 +131,7 @@ def _described(containers: list[ContainerJson]) -> list[ContainerJson]:
     return [cast("ContainerJson", container) for container in found]
 
 
-def _read_pod(directory: Path) -> PodJson | None:
+def read_pod_record(directory: Path) -> PodJson | None:
     try:
         found = (directory / "pod.json").stat()
     except OSError:
